@@ -1,0 +1,114 @@
+#include "format/json_text.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <random>
+#include <string>
+
+#include "base/error.h"
+#include "format/safetensors.h"
+#include "format/temporary_folder.h"
+
+namespace espalier {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+using testing::StartsWith;
+
+std::string complaint_about(std::string_view text) {
+  try {
+    parse_json(text, "c.json");
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(JsonText, ReadsEveryKindOfValue) {
+  const std::string text = R"({"a": [1, -2, 2.5, true, null, "x\u00e9"], "b": {"c": {}}, "d": []})";
+  EXPECT_EQ(parse_json(text, "c.json"), nlohmann::json::parse(text));
+  EXPECT_EQ(parse_json(" 7 ", "c.json"), 7);
+}
+
+TEST(JsonText, SameKeyInDifferentObjectsIsFine) {
+  EXPECT_EQ(complaint_about(R"({"a": {"a": 1}, "b": [{"a": 1}, {"a": 2}]})"), "");
+}
+
+TEST(JsonText, SyntaxErrorGivesPathLineAndColumn) {
+  EXPECT_THAT(complaint_about("{\n  \"a\": 1,\n  \"b\": x\n}"), StartsWith("c.json:3:8: not JSON: "));
+  EXPECT_THAT(complaint_about("{\"a\": 1"), StartsWith("c.json:1:7: not JSON: "));
+}
+
+TEST(JsonText, DuplicateKeyIsNamedWithItsPlace) {
+  EXPECT_EQ(complaint_about("{\"a\": 1,\n \"a\": 2}"), "c.json:2:4: duplicate key \"a\"");
+  EXPECT_EQ(complaint_about(R"([{"b": {"x": 1, "\u0078": 2}}])"), "c.json:1:24: duplicate key \"x\"");
+}
+
+TEST(JsonText, NestingIsLimited) {
+  EXPECT_EQ(complaint_about(std::string(64, '[') + std::string(64, ']')), "");
+  EXPECT_EQ(complaint_about(std::string(65, '[') + std::string(65, ']')), "c.json:1:65: nested deeper than 64 levels");
+  EXPECT_THAT(complaint_about(std::string(1'000'000, '[')), HasSubstr("nested deeper"));
+}
+
+TEST(JsonText, EmptyTextIsRefused) {
+  EXPECT_THAT(complaint_about(""), StartsWith("c.json:1:1: not JSON: "));
+}
+
+TEST(JsonText, TextAfterTheValueIsRefused) {
+  EXPECT_THAT(complaint_about("{} {}"), HasSubstr("not JSON"));
+}
+
+TEST(JsonText, NulByteIsRefusedAndNotTakenForTheEnd) {
+  using std::string_view_literals::operator""sv;
+  EXPECT_EQ(complaint_about("{}\0 nonsense"sv), "c.json:1:3: expected JSON text, got a NUL byte");
+}
+
+TEST(JsonText, NumberTooLargeForADoubleIsRefused) {
+  EXPECT_THAT(complaint_about("[1e999]"), HasSubstr("not JSON"));
+}
+
+TEST(JsonText, InvalidUtf8IsRefusedInOnePrintableLine) {
+  EXPECT_THAT(complaint_about("[\"a\xff\n\"]"),
+              AllOf(HasSubstr("not JSON"), Not(HasSubstr("\n")), Not(HasSubstr("\xff"))));
+}
+
+TEST(JsonText, ComplaintsStayShort) {
+  EXPECT_LT(complaint_about("[\"" + std::string(100'000, 'a')).size(), 200u);
+}
+
+TEST(JsonText, DamagedTextParsesAsTheLibraryDoesOrIsRefused) {
+  const std::string valid = R"({"a": [1, -2.5e3, true, null, "xé\n"], "b": {"c": {}}, "d": []})";
+  std::mt19937_64 random(1);
+  for (int trial = 0; trial < 5000; ++trial) {
+    SCOPED_TRACE(trial);
+    std::string text = valid;
+    text[random() % text.size()] = static_cast<char>(random());
+    if (trial % 4 == 0) text.resize(random() % text.size());
+    if (!complaint_about(text).empty()) continue;
+    EXPECT_EQ(parse_json(text, "c.json"), nlohmann::json::parse(text));
+  }
+}
+
+TEST(JsonFile, ReadsAFile) {
+  const TemporaryFolder folder;
+  EXPECT_EQ(read_json_file(folder.write("config.json", "{\"a\": 1}")), nlohmann::json({{"a", 1}}));
+}
+
+TEST(JsonFile, ComplaintsStartWithThePath) {
+  const TemporaryFolder folder;
+  const std::filesystem::path path = folder.write("config.json", "{,}");
+  try {
+    read_json_file(path);
+    FAIL() << "expected an InputError";
+  } catch (const InputError& error) {
+    EXPECT_THAT(error.what(), StartsWith(path.string() + ":1:2: "));
+  }
+  EXPECT_THROW(read_json_file(folder / "none.json"), InputError);
+}
+
+}  // namespace
+}  // namespace espalier
