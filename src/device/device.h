@@ -1,0 +1,215 @@
+// The contract between model code and whatever computes: a narrow list of ops, each with formula, shapes, aliasing,
+// index rules and the order of its sums. This header is the specification; device/reference/ is the same as plain
+// loops, and the conformance suite (device/conformance/) holds every device to it.
+//
+// Rules for all ops
+//  - Row independence. A row's bits depend on that row and the keys it sees, never on the number of rows, on its
+//    neighbours, on threads or on how a call is cut into tiles. (A device that cannot promise this says so in
+//    row_independent().)
+//  - Every index in a table lies in [0, extent), also in rows whose result nobody reads. There are no sentinels.
+//  - Views are dense unless the op says "may be strided". Inputs and outputs do not overlap, except where it says so.
+//  - float32 arithmetic, IEEE division and square root, subnormals honoured, fused multiply-add exactly where `fma` is
+//    written. NaN is any NaN.
+//  - dot16(a, b, n): sixteen partial sums, element i goes to lane i mod 16 by p[i%16] = fma(a[i], b[i], p[i%16]), i
+//    ascending; then lanes are added in halves: p[j] += p[j+8], p[j] += p[j+4], p[j] += p[j+2], p[0] + p[1].
+//  - Public methods check shapes and types and throw std::logic_error; kernels start from facts. Index values are
+//    checked by device/checked/, not here.
+//
+// Another device than the CPU ones may choose other orders of sums, but keeps row independence.
+// One thread at a time calls a device. Ops take effect in call order; download() waits for what came before it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "device/view.h"
+
+namespace espalier {
+
+// Part of a weight matrix as files store it: `outputs` rows of `inputs` elements each, dense, in a linear type.
+struct WeightPart {
+  DType type = DType::f32;
+  std::int64_t outputs = 0;
+  std::int64_t inputs = 0;
+  std::span<const std::byte> bytes;
+};
+
+// An immutable weight matrix [outputs, inputs] in whatever layout its device likes. Opaque to everyone else.
+class Weight {
+ public:
+  virtual ~Weight() = default;
+  std::int64_t outputs() const { return outputs_; }
+  std::int64_t inputs() const { return inputs_; }
+
+ protected:
+  Weight(std::int64_t outputs, std::int64_t inputs) : outputs_(outputs), inputs_(inputs) {}
+
+ private:
+  std::int64_t outputs_;
+  std::int64_t inputs_;
+};
+
+// One of the products a linear op forms from its input.
+struct Projection {
+  const Weight* weight = nullptr;
+  ConstView bias;  // f32 [outputs]; empty: none
+  View y;          // f32 [rows, outputs], may be strided
+};
+
+// Where the rows of a step stand, as tables in device memory: what changes from step to step is data.
+// R rows, S sequences, A >= 1 columns for ancestors, B blocks per sequence. All int32 but the mask.
+struct RowTables {
+  ConstView token;           // [R]
+  ConstView position;        // [R]     for the rotation
+  ConstView slot;            // [R]     the KV slot the row writes; pairwise distinct
+  ConstView sequence;        // [R]     row of `blocks`
+  ConstView begin;           // [R]     the context: logical positions [begin, end) of the sequence,
+  ConstView end;             // [R]     never containing the row itself
+  ConstView ancestor_count;  // [R]
+  ConstView ancestors;       // [R, A]  slots, root first, without the row itself; unused entries are 0
+  ConstView blocks;          // [S, B]  block ids; logical position p lives in slot blocks[s, p / size] * size + p % size
+  // u8 [1, 1, R, C] or empty. Column c is logical position c of the row's sequence; 1 hides it, 0 shows it. C is a
+  // multiple of 128; padding columns hold 1; no row hides all. It must say the same as the lists above, with the
+  // speculative slots of a tree at the logical positions behind the prefix.
+  ConstView mask;
+};
+
+// K and V of one layer: [blocks, block size, kv heads, head size] in f16, bf16 or f32.
+struct KvViews {
+  View k;
+  View v;
+};
+
+// What a recorded step depends on besides the contents of its buffers. Equal keys: the same ops on the same views.
+struct StepKey {
+  std::int64_t rows = 0;
+  std::int64_t output_rows = 0;
+  std::int64_t tap_rows = 0;
+  std::int64_t sequences = 0;
+  std::int64_t blocks = 0;
+  std::int64_t ancestors = 0;
+  std::int64_t mask_columns = 0;
+  auto operator<=>(const StepKey&) const = default;
+};
+
+class Device {
+ public:
+  virtual ~Device() = default;
+
+  virtual std::string_view name() const = 0;
+  // The row counts a step may have, ascending; empty: any. A caller pads its rows to the next bucket.
+  virtual std::span<const std::int64_t> row_buckets() const { return {}; }
+  virtual bool row_independent() const { return true; }
+
+  // --- memory -------------------------------------------------------------------------------------------------------
+  // Not initialised. bytes >= 1. Throws DeviceError when there is not enough.
+  std::unique_ptr<Buffer> allocate(std::size_t bytes);
+  Tensor tensor(DType type, std::initializer_list<std::int64_t> shape);
+  // Host to device; to: dense, exactly from.size() bytes. `from` may be reused at once.
+  void upload(std::span<const std::byte> from, View to);
+  // Device to host; waits for all ops before it: one synchronisation. from: dense.
+  void download(ConstView from, std::span<std::byte> to);
+  // The contents of `memory` are no longer needed: a freed block, a rejected slot. A checking device poisons them and
+  // fails whoever reads them before they are written again; the others do nothing.
+  void discard(View memory) { do_discard(memory); }
+  // Takes a copy in the device's own layout. Parts are stacked by outputs, share `inputs`, and may differ in type.
+  std::unique_ptr<const Weight> load_weight(std::span<const WeightPart> parts);
+
+  // Runs `ops`, which calls ops of this device only: no allocation, no upload, no download. A device may record them
+  // under the key the first time and replay the recording later instead of calling `ops` again.
+  void step(const StepKey& key, const std::function<void()>& ops) { do_step(key, ops); }
+
+  // --- ops ----------------------------------------------------------------------------------------------------------
+  // y[r,:] = table[token[r],:] widened to float. Block formats: scale * q, or (scale * q) + min, each op rounded.
+  // token: i32 [rows], in [0, table.outputs)   y: f32 [rows, table.inputs]
+  void embed(const Weight& table, ConstView token, View y);
+
+  // y[r,c] = (x[r,c] * s) * w[c],  s = 1 / sqrt(dot16(x[r], x[r]) / dim + eps)
+  // x, y: f32 [rows, dim], or [rows, heads, dim] with each head normed alone   w: f32 [dim]
+  void rms_norm(ConstView x, ConstView w, float eps, View y);
+
+  // y[r,n] = sum_k x[r,k] * W[n,k]  (+ bias[n] after the sum), for each projection
+  // x: f32 [rows, inputs], may be strided
+  // Float weights: widened to float; one accumulator, acc = fma(W[n,k], x[r,k], acc), k ascending from acc = 0.
+  // Block formats: x[r] is quantised, alone, in blocks of 32: absmax below 2^-100: d = 0, q = 0; else d = absmax / 127,
+  //   q = rint_to_even(x * (127 / absmax)). Then per block of the weight (the sub-block for K formats: 32 elements, 16
+  //   for q6_k), ascending: acc = fma(w_scale * d, float(dot), acc) with dot the exact integer sum of w_q * q, and where
+  //   the format has a minimum also acc = fma(w_min, d * float(sum of q), acc).
+  //   A row of x with a NaN or an infinity gives NaN in every output.
+  void linear(ConstView x, std::span<const Projection> projections);
+
+  // x[r,h,j] = fma(x[r,h,j], c, -(x[r,h,j+half] * s)),  x[r,h,j+half] = fma(x[r,h,j+half], c, old x[r,h,j] * s)
+  // with c = cosine[position[r], j], s = sine[position[r], j], j < half = dim / 2. In place.
+  // x: f32 [rows, heads, dim]   position: i32 [rows]   cosine, sine: f32 [positions, dim / 2]
+  void rope(View x, ConstView position, ConstView cosine, ConstView sine);
+
+  // kv.k[slot[r]] = k[r], kv.v[slot[r]] = v[r], rounded to the stored type (nearest even).
+  // k, v: f32 [rows, kv heads, dim]   slot: i32 [rows], pairwise distinct
+  void kv_write(ConstView k, ConstView v, ConstView slot, const KvViews& kv);
+
+  // out[r,h] = (sum_j e[j] * v[j]) / (sum_j e[j]),  e[j] = exp(s[j] - max s),  s[j] = scale * dot16(q[r,h], k[j], dim)
+  // over the keys row r sees, in this order: positions [begin, end) of its sequence, its ancestors, its own slot; or, with
+  // a mask, the shown columns in ascending order (the same keys in the same order).
+  // Query head h reads kv head h / (heads / kv heads). Sums are unnormalised, one accumulator each: acc = fma(e, v, acc),
+  // den = den + e. A hidden key is skipped, never multiplied by 0. If a score is NaN or the maximum is not finite, out[r,h]
+  // is NaN. K and V are read in their stored type, the row's own and those of this step too.
+  // q, out: f32 [rows, heads, dim]
+  void attention(ConstView q, const KvViews& kv, const RowTables& rows, float scale, View out);
+
+  // The same result by the plain route: all scores of a row, hidden columns left out by selection, one softmax, one
+  // weighted sum. rows.mask must not be empty.
+  void attention_eager(ConstView q, const KvViews& kv, const RowTables& rows, float scale, View out);
+
+  // y[r,c] = silu(x[r,c]) * x[r,c+F],  silu(a) = a / (1 + exp(-a))
+  // x: f32 [rows, 2F], gate first   y: f32 [rows, F]
+  void swiglu(ConstView x, View y);
+
+  // x[r,c] = x[r,c] + y[r,c]. In place.   x, y: f32 [rows, dim]
+  void add(View x, ConstView y);
+
+  // y[i,:] = x[index[i],:]   x: f32 [rows, dim]   index: i32 [n]   y: f32 [n, dim], may be strided
+  void gather_rows(ConstView x, ConstView index, View y);
+
+  // id[r] = the column of the largest x[r,:]; the lowest id wins among equals; NaN counts as minus infinity.
+  // x: f32 [rows, n], may be strided   id: i32 [rows]
+  void argmax(ConstView x, View id);
+
+  // The k largest of each row, by (value descending, id ascending); NaN counts, and is written, as minus infinity.
+  // x: f32 [rows, n], may be strided, k <= n   value: f32 [rows, k]   id: i32 [rows, k]
+  void top_k(ConstView x, View value, View id);
+
+ private:
+  virtual std::unique_ptr<Buffer> do_allocate(std::size_t bytes) = 0;
+  virtual void do_upload(std::span<const std::byte> from, View to) = 0;
+  virtual void do_download(ConstView from, std::span<std::byte> to) = 0;
+  virtual void do_discard(View) {}
+  virtual std::unique_ptr<const Weight> do_load_weight(std::span<const WeightPart> parts) = 0;
+  virtual void do_step(const StepKey&, const std::function<void()>& ops) { ops(); }
+  virtual void do_embed(const Weight& table, ConstView token, View y) = 0;
+  virtual void do_rms_norm(ConstView x, ConstView w, float eps, View y) = 0;
+  virtual void do_linear(ConstView x, std::span<const Projection> projections) = 0;
+  virtual void do_rope(View x, ConstView position, ConstView cosine, ConstView sine) = 0;
+  virtual void do_kv_write(ConstView k, ConstView v, ConstView slot, const KvViews& kv) = 0;
+  virtual void do_attention(ConstView q, const KvViews& kv, const RowTables& rows, float scale, View out) = 0;
+  virtual void do_attention_eager(ConstView q, const KvViews& kv, const RowTables& rows, float scale, View out) = 0;
+  virtual void do_swiglu(ConstView x, View y) = 0;
+  virtual void do_add(View x, ConstView y) = 0;
+  virtual void do_gather_rows(ConstView x, ConstView index, View y) = 0;
+  virtual void do_argmax(ConstView x, View id) = 0;
+  virtual void do_top_k(ConstView x, View value, View id) = 0;
+};
+
+// Host values in device tensors and back, for set-up, tests and results.
+template <typename T>
+void upload(Device& device, std::span<const T> from, View to) {
+  device.upload(std::as_bytes(from), to);
+}
+template <typename T>
+void download(Device& device, ConstView from, std::span<T> to) {
+  device.download(from, std::as_writable_bytes(to));
+}
+
+}  // namespace espalier

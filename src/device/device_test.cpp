@@ -1,0 +1,114 @@
+// What the public methods of a device refuse before any kernel runs.
+#include "device/device.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "device/conformance/random_values.h"
+#include "device/reference/reference_device.h"
+
+namespace espalier {
+namespace {
+
+class DeviceContract : public testing::Test {
+ protected:
+  Tensor floats(std::initializer_list<std::int64_t> shape) { return device_->tensor(DType::f32, shape); }
+  Tensor ints(std::initializer_list<std::int64_t> shape) { return device_->tensor(DType::i32, shape); }
+  template <typename Call>
+  static void expect_refused(const Call& call, const char* text) {
+    EXPECT_THAT(call, testing::ThrowsMessage<std::logic_error>(testing::HasSubstr(text)));
+  }
+  std::unique_ptr<const Weight> weight(std::int64_t outputs, std::int64_t inputs) {
+    const std::vector<std::byte> bytes = RandomValues(1).weight(DType::f32, outputs, inputs);
+    const WeightPart part{DType::f32, outputs, inputs, bytes};
+    return device_->load_weight({&part, 1});
+  }
+
+  std::unique_ptr<Device> device_ = make_reference_device();
+};
+
+TEST_F(DeviceContract, MemoryGoesThereAndBack) {
+  const Tensor x = floats({2, 3});
+  const std::vector<float> values = {1, 2, 3, 4, 5, 6};
+  upload<float>(*device_, values, x);
+  std::vector<float> back(6);
+  download<float>(*device_, x, back);
+  EXPECT_EQ(back, values);
+  expect_refused([&] { device_->allocate(0); }, "allocate: 0 bytes");
+  expect_refused([&] { upload<float>(*device_, std::vector<float>(5), x); }, "upload: 20 bytes into f32 [2, 3]");
+  expect_refused([&] { download<float>(*device_, x.view.columns(0, 2), back); }, "download: f32 [2, 2] row stride 3");
+}
+
+TEST_F(DeviceContract, WeightsAreWholeRowsOfOneWidth) {
+  const std::vector<std::byte> bytes(64);
+  const WeightPart good{DType::f32, 2, 8, bytes}, short_part{DType::f32, 3, 8, bytes}, other{DType::f32, 4, 4, bytes};
+  const WeightPart integers{DType::i32, 2, 8, bytes}, torn{DType::q8_0, 1, 8, bytes};
+  EXPECT_EQ(device_->load_weight(std::vector{good, good})->outputs(), 4);
+  expect_refused([&] { device_->load_weight({}); }, "load_weight: no parts");
+  expect_refused([&] { device_->load_weight({&short_part, 1}); }, "load_weight: 64 bytes, expected 96");
+  expect_refused(
+      [&] {
+        device_->load_weight(std::vector{good, other});
+      },
+      "load_weight: part [4, 4], expected [>= 1, 8]");
+  expect_refused([&] { device_->load_weight({&integers, 1}); }, "load_weight: type i32");
+  expect_refused([&] { device_->load_weight({&torn, 1}); }, "not a whole number of q8_0 blocks");
+}
+
+TEST_F(DeviceContract, ShapesAndTypesAreCheckedByName) {
+  const Tensor x = floats({2, 8}), w = floats({8}), narrow = floats({2, 7}), index = ints({2});
+  const auto square = weight(8, 8);
+  expect_refused([&] { device_->rms_norm(x, w, 1e-5f, narrow); }, "rms_norm: y is f32 [2, 7], expected f32 [2, 8]");
+  expect_refused([&] { device_->embed(*square, index, narrow); }, "embed: y is");
+  expect_refused([&] { device_->add(x, index); }, "add: y is i32 [2]");
+  expect_refused([&] { device_->swiglu(x, x); }, "swiglu: x is");
+  expect_refused([&] { device_->rope(floats({2, 1, 7}), index, w, w); }, "rope: head size 7 is odd");
+  expect_refused([&] { device_->rope(floats({2, 1, 8}), index, floats({9, 4}), floats({8, 4})); }, "rope: sine is");
+  expect_refused([&] { device_->gather_rows(x, ints({3}), x); }, "gather_rows: y is");
+  expect_refused([&] { device_->argmax(x, ints({3})); }, "argmax: id is");
+  expect_refused([&] { device_->top_k(x, floats({2, 9}), ints({2, 9})); }, "top_k: k 9 of 8 columns");
+  expect_refused([&] { device_->linear(x, {}); }, "linear: no projections");
+  const Projection wrong_rows{square.get(), {}, floats({3, 8}).view}, no_weight{nullptr, {}, x};
+  expect_refused([&] { device_->linear(x, {&wrong_rows, 1}); }, "linear: y is");
+  expect_refused([&] { device_->linear(x, {&no_weight, 1}); }, "linear: weight with 0 inputs");
+}
+
+TEST_F(DeviceContract, StridedOperandsAreRefusedWhereTheContractWantsDenseOnes) {
+  const Tensor wide = floats({2, 16}), x = floats({2, 8}), w = floats({8});
+  expect_refused([&] { device_->rms_norm(wide.view.columns(0, 8), w, 1e-5f, x); },
+                 "rms_norm: x is f32 [2, 8] row stride");
+  expect_refused([&] { device_->add(x, wide.view.columns(0, 8)); }, "expected a dense view");
+}
+
+TEST_F(DeviceContract, AttentionOperandsFitTogether) {
+  const Tensor q = floats({2, 4, 8}), three_heads = floats({2, 3, 8}), table = ints({2, 1}), column = ints({2});
+  const Tensor kv_memory = device_->tensor(DType::f16, {3, 16, 2, 8}),
+               other = device_->tensor(DType::f16, {2, 16, 2, 8});
+  const KvViews kv{kv_memory, kv_memory};
+  RowTables rows;
+  rows.slot = rows.sequence = rows.begin = rows.end = rows.ancestor_count = column;
+  rows.ancestors = rows.blocks = table;
+  const auto attend = [&](const Tensor& query, const KvViews& memory, const RowTables& tables, const Tensor& out) {
+    return [&, memory, tables] { device_->attention(query, memory, tables, 1.0f, out); };
+  };
+  expect_refused(attend(q, {kv_memory, other}, rows, q), "attention: kv.v is");
+  expect_refused(attend(three_heads, kv, rows, three_heads), "attention: 3 query heads over 2 kv heads");
+  expect_refused(attend(q, {table, table}, rows, q), "attention: KV memory of type i32");
+  RowTables short_table = rows;
+  short_table.begin = column.view.rows(0, 1);
+  expect_refused(attend(q, kv, short_table, q), "attention: rows.begin is i32 [1], expected i32 [2]");
+  expect_refused([&] { device_->attention_eager(q, kv, rows, 1.0f, q); }, "attention_eager: rows.mask is empty");
+  expect_refused([&] { device_->kv_write(q, three_heads, column, kv); }, "kv_write: v is");
+}
+
+TEST_F(DeviceContract, AStepRunsItsOps) {
+  int runs = 0;
+  device_->step({.rows = 1}, [&] { ++runs; });
+  device_->step({.rows = 1}, [&] { ++runs; });
+  EXPECT_EQ(runs, 2);
+}
+
+}  // namespace
+}  // namespace espalier
