@@ -1,0 +1,372 @@
+#include "model/config.h"
+
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <numbers>
+#include <optional>
+
+#include "base/error.h"
+#include "base/math.h"
+
+namespace espalier {
+namespace {
+
+using Json = nlohmann::json;
+
+// Bounds that no real model exceeds; they keep every later product far from overflow.
+constexpr std::int64_t kMaxLayers = 1024;
+constexpr std::int64_t kMaxWidth = 1 << 20;
+constexpr std::int64_t kMaxVocabulary = 1 << 24;
+constexpr std::int64_t kMaxContext = std::int64_t{1} << 26;
+
+// --- rope
+// -------------------------------------------------------------------------------------------------------------
+
+// theta^(-2i/d), rounded to float once.
+std::vector<float> plain_frequencies(double theta, std::int64_t head_size) {
+  std::vector<float> frequencies;
+  for (std::int64_t i = 0; i < head_size / 2; ++i)
+    frequencies.push_back(
+        static_cast<float>(pow_f64(theta, -2.0 * static_cast<double>(i) / static_cast<double>(head_size))));
+  return frequencies;
+}
+
+struct Llama3Scaling {
+  double factor, low, high, original_context;
+};
+
+// Long wavelengths are stretched by the factor, short ones kept, those between blended (Llama 3.1).
+void scale_llama3(const Llama3Scaling& scaling, std::vector<float>& frequencies) {
+  for (float& frequency : frequencies) {
+    const double wavelength = 2 * std::numbers::pi / frequency;
+    if (wavelength < scaling.original_context / scaling.high) continue;
+    double scaled = frequency / scaling.factor;
+    if (wavelength <= scaling.original_context / scaling.low) {
+      const double smooth = (scaling.original_context / wavelength - scaling.low) / (scaling.high - scaling.low);
+      scaled = (1 - smooth) * frequency / scaling.factor + smooth * frequency;
+    }
+    frequency = static_cast<float>(scaled);
+  }
+}
+
+// --- reading JSON
+// ------------------------------------------------------------------------------------------------------
+
+class JsonFields {
+ public:
+  JsonFields(const Json& json, std::string_view file) : json_(&json), file_(file) {
+    if (!json.is_object()) input_error("{}: expected a JSON object, got {}", file, json.type_name());
+  }
+
+  std::string_view file() const { return file_; }
+  const Json* find(const char* key) const {
+    const auto it = json_->find(key);
+    return it == json_->end() || it->is_null() ? nullptr : &*it;
+  }
+
+  std::optional<std::int64_t> integer(const char* key, std::int64_t low, std::int64_t high) const {
+    const Json* value = find(key);
+    if (!value) return std::nullopt;
+    if (!value->is_number_integer() ||
+        (value->is_number_unsigned() && value->get<std::uint64_t>() > std::uint64_t{1} << 62))
+      input_error("{}: {}: expected an integer, got {}", file_, key, value->dump());
+    const auto number = value->get<std::int64_t>();
+    if (number < low || number > high) input_error("{}: {}: expected {} to {}, got {}", file_, key, low, high, number);
+    return number;
+  }
+  std::int64_t require_integer(const char* key, std::int64_t low, std::int64_t high) const {
+    const auto value = integer(key, low, high);
+    if (!value) input_error("{}: {} is missing", file_, key);
+    return *value;
+  }
+
+  std::optional<double> number(const char* key) const {
+    const Json* value = find(key);
+    if (!value) return std::nullopt;
+    if (!value->is_number()) input_error("{}: {}: expected a number, got {}", file_, key, value->dump());
+    const double number = value->get<double>();
+    if (!(number > 0) || !std::isfinite(number))
+      input_error("{}: {}: expected a positive number, got {}", file_, key, value->dump());
+    return number;
+  }
+  double require_number(const char* key) const {
+    const auto value = number(key);
+    if (!value) input_error("{}: {} is missing", file_, key);
+    return *value;
+  }
+
+  bool boolean(const char* key, bool otherwise) const {
+    const Json* value = find(key);
+    if (!value) return otherwise;
+    if (!value->is_boolean()) input_error("{}: {}: expected true or false, got {}", file_, key, value->dump());
+    return value->get<bool>();
+  }
+
+  std::optional<std::string> string(const char* key) const {
+    const Json* value = find(key);
+    if (!value) return std::nullopt;
+    if (!value->is_string()) input_error("{}: {}: expected a string, got {}", file_, key, value->dump());
+    return value->get<std::string>();
+  }
+
+ private:
+  const Json* json_;
+  std::string_view file_;
+};
+
+std::string read_architecture(const JsonFields& fields) {
+  const Json* list = fields.find("architectures");
+  if (!list || !list->is_array() || list->empty() || !(*list)[0].is_string())
+    input_error("{}: architectures: expected a list with one name", fields.file());
+  return (*list)[0].get<std::string>();
+}
+
+std::string family_of(const std::string& architecture, std::string_view file) {
+  constexpr std::array<std::array<std::string_view, 2>, 5> kFamilies = {{{"LlamaForCausalLM", "llama"},
+                                                                         {"MistralForCausalLM", "mistral"},
+                                                                         {"Qwen2ForCausalLM", "qwen2"},
+                                                                         {"Qwen3ForCausalLM", "qwen3"},
+                                                                         {"PanguEmbeddedForCausalLM", "pangu"}}};
+  for (const auto& [name, family] : kFamilies)
+    if (architecture == name) return std::string(family);
+  input_error(
+      "{}: architectures: {} is not supported, expected LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, "
+      "Qwen3ForCausalLM or PanguEmbeddedForCausalLM",
+      file, architecture);
+}
+
+// A field that is there and switched on marks a network we do not compute, under an architecture name that we know.
+bool is_active(const Json& value) {
+  if (value.is_null()) return false;
+  if (value.is_boolean()) return value.get<bool>();
+  if (value.is_number()) return value.get<double>() != 0;
+  return true;
+}
+
+void refuse_variants(const JsonFields& fields, const std::string& family) {
+  constexpr std::array kForeign = {
+      "n_routed_experts",         "num_local_experts",  "num_experts", "kv_lora_rank", "param_sink_number",
+      "param_sink_with_value",    "qk_nope_dim",        "qk_rope_dim", "v_channels",   "sandwich_norm",
+      "num_nextn_predict_layers", "quantization_config"};
+  for (const char* key : kForeign)
+    if (const Json* value = fields.find(key); value && is_active(*value))
+      input_error("{}: {} = {}: this variant of {} is not supported", fields.file(), key, value->dump(), family);
+  for (const char* key : {"rotary_percent", "partial_rotary_factor"})
+    if (const Json* value = fields.find(key); value && value->is_number() && value->get<double>() != 1.0)
+      input_error("{}: {} = {}: partial rotation is not supported", fields.file(), key, value->dump());
+  if (!fields.boolean("is_causal", true))
+    input_error("{}: is_causal = false: only causal models are supported", fields.file());
+  if (fields.boolean("mlp_bias", false)) input_error("{}: mlp_bias = true is not supported", fields.file());
+  const std::string activation = fields.string("hidden_act").value_or("silu");
+  if (activation != "silu" && activation != "swish")
+    input_error("{}: hidden_act: expected silu, got {}", fields.file(), activation);
+  if (family == "pangu" && fields.find("rope_scaling"))
+    input_error("{}: rope_scaling: this variant of openPangu is not supported", fields.file());
+}
+
+void read_sliding_window(const JsonFields& fields, ModelConfig& config) {
+  const auto window = fields.integer("sliding_window", 1, kMaxContext);
+  const bool used = fields.boolean("use_sliding_window", config.family == "mistral");
+  if (!window || !used) {
+    if (const Json* types = fields.find("layer_types"); types && types->is_array())
+      for (const Json& type : *types)
+        if (type != "full_attention")
+          input_error("{}: layer_types: expected full_attention in every layer, got {}", fields.file(), type.dump());
+    return;
+  }
+  if (config.family != "mistral")
+    input_error("{}: use_sliding_window = true is not supported for {}", fields.file(), config.family);
+  config.sliding_window = *window;
+}
+
+// Classic files have rope_theta and rope_scaling beside the other fields; newer ones have one object rope_parameters.
+void read_rope(const JsonFields& fields, ModelConfig& config) {
+  const Json* parameters = fields.find("rope_parameters");
+  const Json* scaling = parameters ? parameters : fields.find("rope_scaling");
+  double theta = fields.number("rope_theta").value_or(10000.0);
+  std::string type = "default";
+  if (scaling) {
+    const JsonFields rope(*scaling, fields.file());
+    if (const auto inner = rope.number("rope_theta")) theta = *inner;
+    type = rope.string("rope_type").value_or(rope.string("type").value_or("default"));
+    if (const auto part = rope.number("partial_rotary_factor"); part && *part != 1.0)
+      input_error("{}: partial_rotary_factor = {}: partial rotation is not supported", fields.file(), *part);
+  }
+  config.inverse_frequencies = plain_frequencies(theta, config.head_size);
+  if (type == "default") return;
+  const JsonFields rope(*scaling, fields.file());
+  if (type == "linear") {
+    const double factor = rope.require_number("factor");
+    for (float& frequency : config.inverse_frequencies) frequency = static_cast<float>(frequency / factor);
+  } else if (type == "llama3") {
+    const Llama3Scaling llama3{rope.require_number("factor"), rope.require_number("low_freq_factor"),
+                               rope.require_number("high_freq_factor"),
+                               rope.require_number("original_max_position_embeddings")};
+    if (llama3.low >= llama3.high)
+      input_error("{}: low_freq_factor {}: expected less than high_freq_factor {}", fields.file(), llama3.low,
+                  llama3.high);
+    scale_llama3(llama3, config.inverse_frequencies);
+  } else {
+    input_error("{}: rope type {} is not supported, expected default, linear or llama3", fields.file(), type);
+  }
+}
+
+void check_shape(const ModelConfig& config, std::string_view file) {
+  if (config.heads % config.kv_heads != 0)
+    input_error("{}: {} attention heads are not a multiple of {} key-value heads", file, config.heads, config.kv_heads);
+  if (config.head_size % 2 != 0) input_error("{}: head size {}: expected an even number", file, config.head_size);
+}
+
+std::int64_t default_head_size(const ModelConfig& config, std::string_view file) {
+  if (config.hidden % config.heads != 0)
+    input_error("{}: hidden size {} is not a multiple of {} attention heads", file, config.hidden, config.heads);
+  return config.hidden / config.heads;
+}
+
+// --- reading GGUF
+// ------------------------------------------------------------------------------------------------------
+
+// Fields under the architecture's own prefix: llama.block_count, qwen2.block_count, ...
+class GgufFields {
+ public:
+  GgufFields(const Gguf& gguf, std::string architecture) : gguf_(&gguf), prefix_(std::move(architecture) + ".") {}
+
+  std::optional<std::int64_t> integer(std::string_view key, std::int64_t low, std::int64_t high) const {
+    const auto value = gguf_->integer(prefix_ + std::string(key));
+    if (value && (*value < low || *value > high))
+      input_error("{}: {}{}: expected {} to {}, got {}", gguf_->description(), prefix_, key, low, high, *value);
+    return value;
+  }
+  std::int64_t require_integer(std::string_view key, std::int64_t low, std::int64_t high) const {
+    const auto value = integer(key, low, high);
+    if (!value) input_error("{}: {}{} is missing", gguf_->description(), prefix_, key);
+    return *value;
+  }
+  std::optional<double> number(std::string_view key) const {
+    const auto value = gguf_->number(prefix_ + std::string(key));
+    if (value && (!(*value > 0) || !std::isfinite(*value)))
+      input_error("{}: {}{}: expected a positive number, got {}", gguf_->description(), prefix_, key, *value);
+    return value;
+  }
+  double require_number(std::string_view key) const {
+    const auto value = number(key);
+    if (!value) input_error("{}: {}{} is missing", gguf_->description(), prefix_, key);
+    return *value;
+  }
+  const std::string* string(std::string_view key) const { return gguf_->string(prefix_ + std::string(key)); }
+
+ private:
+  const Gguf* gguf_;
+  std::string prefix_;
+};
+
+// llama.cpp stores llama3 scaling as a tensor of divisors.
+void divide_by_rope_factors(const Gguf& gguf, std::vector<float>& frequencies) {
+  const TensorInfo* factors = gguf.find("rope_freqs.weight");
+  if (!factors) return;
+  if (factors->type != DType::f32 || factors->bytes.size() != frequencies.size() * sizeof(float))
+    input_error("{}: rope_freqs.weight: expected f32 [{}]", gguf.description(), frequencies.size());
+  for (std::size_t i = 0; i < frequencies.size(); ++i) {
+    float factor;
+    std::memcpy(&factor, factors->bytes.data() + i * sizeof factor, sizeof factor);
+    if (!(factor > 0) || !std::isfinite(factor))
+      input_error("{}: rope_freqs.weight: element {}: expected a positive number, got {}", gguf.description(), i,
+                  factor);
+    frequencies[i] = frequencies[i] / factor;
+  }
+}
+
+void read_rope(const Gguf& gguf, const GgufFields& fields, ModelConfig& config) {
+  if (const auto dims = fields.integer("rope.dimension_count", 1, kMaxWidth); dims && *dims != config.head_size)
+    input_error("{}: rope.dimension_count {}: expected the head size {}", gguf.description(), *dims, config.head_size);
+  config.inverse_frequencies = plain_frequencies(fields.number("rope.freq_base").value_or(10000.0), config.head_size);
+  divide_by_rope_factors(gguf, config.inverse_frequencies);
+  const std::string* type = fields.string("rope.scaling.type");
+  if (!type || *type == "none") return;
+  if (*type != "linear")
+    input_error("{}: rope.scaling.type {} is not supported, expected none or linear", gguf.description(), *type);
+  const double factor = fields.require_number("rope.scaling.factor");
+  for (float& frequency : config.inverse_frequencies) frequency = static_cast<float>(frequency / factor);
+}
+
+std::string gguf_family(const std::string& architecture, const Gguf& gguf) {
+  if (architecture == "llama" || architecture == "qwen2" || architecture == "qwen3") return architecture;
+  if (architecture == "pangu-embedded") return "pangu";
+  input_error("{}: general.architecture {} is not supported, expected llama, qwen2, qwen3 or pangu-embedded",
+              gguf.description(), architecture);
+}
+
+}  // namespace
+
+ModelConfig read_config(const Json& json, std::string_view file) {
+  const JsonFields fields(json, file);
+  ModelConfig config;
+  config.family = family_of(read_architecture(fields), file);
+  refuse_variants(fields, config.family);
+  config.layers = fields.require_integer("num_hidden_layers", 1, kMaxLayers);
+  config.hidden = fields.require_integer("hidden_size", 1, kMaxWidth);
+  config.intermediate = fields.require_integer("intermediate_size", 1, kMaxWidth);
+  config.heads = fields.require_integer("num_attention_heads", 1, kMaxWidth);
+  config.kv_heads = fields.integer("num_key_value_heads", 1, config.heads).value_or(config.heads);
+  const auto head_size = fields.integer("head_dim", 1, kMaxWidth);
+  config.head_size = head_size ? *head_size : default_head_size(config, file);
+  config.vocabulary = fields.require_integer("vocab_size", 1, kMaxVocabulary);
+  config.context = fields.integer("max_position_embeddings", 1, kMaxContext).value_or(2048);
+  config.rms_eps = static_cast<float>(fields.number("rms_norm_eps").value_or(1e-6));
+  // Qwen2 has query, key and value biases without saying so; Llama and Pangu files say so, for all four projections.
+  const bool attention_bias = fields.boolean("attention_bias", fields.boolean("bias", false));
+  config.qkv_bias = fields.boolean("qkv_bias", config.family == "qwen2" || attention_bias);
+  config.output_bias = config.family != "qwen2" && attention_bias;
+  config.qk_norm = config.family == "qwen3";
+  config.tied = fields.boolean("tie_word_embeddings", false);
+  check_shape(config, file);
+  read_sliding_window(fields, config);
+  read_rope(fields, config);
+  return config;
+}
+
+ModelConfig read_config(const Gguf& gguf) {
+  const std::string* architecture = gguf.string("general.architecture");
+  if (!architecture) input_error("{}: general.architecture is missing", gguf.description());
+  const GgufFields fields(gguf, *architecture);
+  ModelConfig config;
+  config.family = gguf_family(*architecture, gguf);
+  if (fields.integer("expert_count", 0, kMaxWidth).value_or(0) > 0)
+    input_error("{}: {}.expert_count: mixtures of experts are not supported", gguf.description(), *architecture);
+  config.layers = fields.require_integer("block_count", 1, kMaxLayers);
+  config.hidden = fields.require_integer("embedding_length", 1, kMaxWidth);
+  config.intermediate = fields.require_integer("feed_forward_length", 1, kMaxWidth);
+  config.heads = fields.require_integer("attention.head_count", 1, kMaxWidth);
+  config.kv_heads = fields.integer("attention.head_count_kv", 1, config.heads).value_or(config.heads);
+  const auto head_size = fields.integer("attention.key_length", 1, kMaxWidth);
+  config.head_size = head_size ? *head_size : default_head_size(config, gguf.description());
+  if (const auto values = fields.integer("attention.value_length", 1, kMaxWidth); values && *values != config.head_size)
+    input_error("{}: attention.value_length {}: expected the key length {}", gguf.description(), *values,
+                config.head_size);
+  const TensorInfo* embedding = gguf.find("token_embd.weight");
+  if (!embedding || embedding->shape.size() != 2)
+    input_error("{}: token_embd.weight: expected a matrix, {}", gguf.description(),
+                embedding ? "got another shape" : "missing");
+  config.vocabulary = embedding->shape[0];
+  if (config.vocabulary > kMaxVocabulary)
+    input_error("{}: token_embd.weight: {} rows, expected at most {}", gguf.description(), config.vocabulary,
+                kMaxVocabulary);
+  config.context = fields.integer("context_length", 1, kMaxContext).value_or(2048);
+  config.rms_eps = static_cast<float>(fields.require_number("attention.layer_norm_rms_epsilon"));
+  // GGUF files do not announce biases; whether the tensors are there is the announcement.
+  config.qkv_bias = gguf.find("blk.0.attn_q.bias") != nullptr;
+  config.output_bias = gguf.find("blk.0.attn_output.bias") != nullptr;
+  if (config.family == "pangu" && !(config.qkv_bias && config.output_bias))
+    input_error("{}: blk.0.attn_output.bias or blk.0.attn_q.bias is missing, openPangu needs both", gguf.description());
+  config.qk_norm = config.family == "qwen3";
+  config.tied = gguf.find("output.weight") == nullptr;
+  config.sliding_window = fields.integer("attention.sliding_window", 0, kMaxContext).value_or(0);
+  check_shape(config, gguf.description());
+  read_rope(gguf, fields, config);
+  return config;
+}
+
+}  // namespace espalier

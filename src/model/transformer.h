@@ -1,0 +1,91 @@
+// The forward pass of all supported families, written once against the device contract. A Transformer never changes
+// after construction and serves any number of sequences; whatever changes is passed in: the KV cache and a Workspace.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "cache/kv_cache.h"
+#include "device/device.h"
+#include "model/config.h"
+#include "model/rows.h"
+#include "model/weights.h"
+
+namespace espalier {
+
+// What a step computed, for the rows that wanted it; views into the workspace, valid until the next step.
+struct StepOutput {
+  ConstView logits;  // [n, vocabulary], the rows that want logits, in row order; empty if none
+  ConstView
+      hidden;      // [m, hidden], after the final norm: first the rows that want logits, then those that want only this
+  ConstView taps;  // [t, boundaries * hidden], the rows that want taps, in row order; tapped boundaries side by side
+};
+
+struct WorkspaceShape {
+  std::int64_t rows = 0;       // the most rows of one step
+  std::int64_t outputs = 0;    // the most rows that want logits or hidden
+  std::int64_t positions = 0;  // size of the rotation tables
+  std::vector<std::int64_t> tap_boundaries =
+      {};  // i: the residual stream entering layer i; layers: before the final norm
+};
+
+class Transformer;
+
+// The buffers of a step, allocated once, with the same addresses in every step so that a device can record it.
+class Workspace {
+ public:
+  Workspace(const Transformer& model, const WorkspaceShape& shape);
+  ~Workspace();
+  Workspace(Workspace&&) noexcept;
+  Workspace& operator=(Workspace&&) noexcept;
+
+  const WorkspaceShape& shape() const;
+
+ private:
+  friend class Transformer;
+  struct Buffers;
+  std::unique_ptr<Buffers> buffers_;
+};
+
+class Transformer {
+ public:
+  // The device must outlive the model.
+  Transformer(Device& device, ModelConfig config, ModelWeights weights);
+
+  const ModelConfig& config() const { return config_; }
+  Device& device() const { return *device_; }
+  KvShape kv_shape(DType type) const;
+
+  // Writes K and V of the rows into the cache and computes what they want. 1 <= rows.size() <= workspace rows; the
+  // slots are reserved. On a device with row buckets the step is padded to the next bucket.
+  StepOutput forward(std::span<const Row> rows, const KvCache& cache, Workspace& workspace) const;
+
+  // The context of a row at this position of a prefill: [begin, position).
+  std::int32_t context_begin(std::int64_t position) const;
+
+ private:
+  struct Step;
+  void attend(const LayerWeights& layer, const KvViews& kv, const Step& step, Workspace::Buffers& b) const;
+  void feed_forward(const LayerWeights& layer, const Step& step, Workspace::Buffers& b) const;
+  void tap(std::int64_t boundary, const Step& step, Workspace::Buffers& b) const;
+  void run_layers(const KvCache& cache, const Step& step, Workspace::Buffers& b) const;
+
+  Device* device_;
+  ModelConfig config_;
+  ModelWeights weights_;
+};
+
+struct LoadOptions {
+  WeightMode weights = WeightMode::stored;
+  Progress progress = {};
+};
+
+// A GGUF file (or the first of a split set) or a Hugging Face directory.
+Transformer load_transformer(Device& device, const std::filesystem::path& path, const LoadOptions& options = {});
+// The same without the weights.
+ModelConfig load_config(const std::filesystem::path& path);
+
+}  // namespace espalier
