@@ -1,0 +1,189 @@
+#include "decode/sampler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "base/error.h"
+#include "base/math.h"
+
+namespace espalier {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+void expect_range(const char* option, double value, double low, double high) {
+  if (!(value >= low && value <= high)) input_error("{}: expected {} to {}, got {}", option, low, high, value);
+}
+
+// How often each id occurs; sorted by id.
+std::vector<std::pair<std::int32_t, int>> count_tokens(std::span<const std::int32_t> tokens) {
+  std::vector<std::int32_t> sorted(tokens.begin(), tokens.end());
+  std::sort(sorted.begin(), sorted.end());
+  std::vector<std::pair<std::int32_t, int>> counts;
+  for (std::int32_t token : sorted) {
+    if (counts.empty() || counts.back().first != token) counts.emplace_back(token, 0);
+    ++counts.back().second;
+  }
+  return counts;
+}
+
+void apply_bias(const SamplingOptions& options, std::vector<float>& logits) {
+  for (const auto& [id, bias] : options.logit_bias)
+    if (id >= 0 && static_cast<std::size_t>(id) < logits.size()) logits[static_cast<std::size_t>(id)] += bias;
+}
+
+void apply_penalties(const SamplingOptions& options, const TokenPath& path, std::vector<float>& logits) {
+  if (options.repeat_penalty != 1.0f)
+    for (const auto& [id, count] : count_tokens(path.tokens)) {
+      float& logit = logits[static_cast<std::size_t>(id)];
+      logit = logit > 0 ? logit / options.repeat_penalty : logit * options.repeat_penalty;
+    }
+  if (options.presence_penalty != 0.0f || options.frequency_penalty != 0.0f)
+    for (const auto& [id, count] : count_tokens(path.tokens.subspan(path.prompt))) {
+      float& logit = logits[static_cast<std::size_t>(id)];
+      logit = logit - options.presence_penalty;
+      logit = logit - options.frequency_penalty * static_cast<float>(count);
+    }
+}
+
+std::int32_t argmax(const std::vector<float>& logits) {
+  return static_cast<std::int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+}
+
+// The ids that may still be drawn, ordered by (logit descending, id ascending), and the weight exp(logit - max) of
+// each. Only the first `sorted_` are in their final order: few draws look far down the list.
+class Candidates {
+ public:
+  explicit Candidates(const std::vector<float>& logits) : logits_(logits), ids_(logits.size()) {
+    std::iota(ids_.begin(), ids_.end(), 0);
+    largest_ = *std::max_element(logits.begin(), logits.end());
+    std::erase_if(ids_, [this](std::int32_t id) { return logit(id) == -kInfinity; });
+  }
+
+  std::size_t size() const { return ids_.size(); }
+  double weight(std::int32_t id) const { return exp_f32(logit(id) - largest_); }
+
+  // The id at this rank, sorting as far as needed.
+  std::int32_t at(std::size_t rank) {
+    if (rank >= sorted_) {
+      const std::size_t end = std::min(ids_.size(), std::max<std::size_t>(64, 2 * (rank + 1)));
+      const auto first = ids_.begin() + static_cast<std::ptrdiff_t>(sorted_);
+      std::partial_sort(
+          first, ids_.begin() + static_cast<std::ptrdiff_t>(end), ids_.end(),
+          [this](std::int32_t a, std::int32_t b) { return logit(a) != logit(b) ? logit(a) > logit(b) : a < b; });
+      sorted_ = end;
+    }
+    return ids_[rank];
+  }
+
+  void keep_first(std::size_t count) {
+    if (count >= ids_.size()) return;
+    at(count - 1);
+    ids_.resize(count);
+    sorted_ = count;
+  }
+
+  // The sum of all weights, in double, by ascending id: an order that no sort can change.
+  double total() const {
+    std::vector<std::int32_t> ascending(ids_);
+    std::sort(ascending.begin(), ascending.end());
+    double sum = 0;
+    for (std::int32_t id : ascending) sum += weight(id);
+    return sum;
+  }
+
+ private:
+  float logit(std::int32_t id) const { return logits_[static_cast<std::size_t>(id)]; }
+
+  const std::vector<float>& logits_;
+  std::vector<std::int32_t> ids_;
+  std::size_t sorted_ = 0;
+  float largest_;
+};
+
+void keep_top_p(double p, Candidates& candidates) {
+  const double enough = p * candidates.total();
+  double sum = 0;
+  std::size_t count = 0;
+  while (count < candidates.size() && (count == 0 || sum < enough)) sum += candidates.weight(candidates.at(count++));
+  candidates.keep_first(count);
+}
+
+void keep_min_p(double share, Candidates& candidates) {
+  std::size_t count = 1;  // the largest has weight 1
+  while (count < candidates.size() && candidates.weight(candidates.at(count)) >= share) ++count;
+  candidates.keep_first(count);
+}
+
+std::int32_t draw(Candidates& candidates, double u) {
+  const double target = u * candidates.total();
+  double sum = 0;
+  for (std::size_t rank = 0; rank < candidates.size(); ++rank) {
+    sum += candidates.weight(candidates.at(rank));
+    if (sum > target) return candidates.at(rank);
+  }
+  return candidates.at(candidates.size() - 1);  // rounding left u a hair above the last step
+}
+
+// A copy with NaN as minus infinity.
+std::vector<float> usable_logits(std::span<const float> logits) {
+  std::vector<float> values(logits.begin(), logits.end());
+  bool finite = false;
+  for (float& value : values) {
+    if (value == kInfinity) input_error("the model's logits contain plus infinity");
+    if (std::isnan(value)) value = -kInfinity;
+    finite = finite || value != -kInfinity;
+  }
+  if (!finite) input_error("the model's logits contain no finite number");
+  return values;
+}
+
+}  // namespace
+
+void check_options(const SamplingOptions& options) {
+  for (const auto& [id, bias] : options.logit_bias)
+    if (std::isnan(bias) || bias == kInfinity) input_error("--logit-bias {}: expected a number, got {}", id, bias);
+  expect_range("--repeat-penalty", options.repeat_penalty, 0.01, 100);
+  expect_range("--presence-penalty", options.presence_penalty, -100, 100);
+  expect_range("--frequency-penalty", options.frequency_penalty, -100, 100);
+  expect_range("--temperature", options.temperature, 0, 100);
+  if (options.top_k < 0) input_error("--top-k: expected 0 or more, got {}", options.top_k);
+  if (!(options.top_p > 0 && options.top_p <= 1)) input_error("--top-p: expected above 0 to 1, got {}", options.top_p);
+  expect_range("--min-p", options.min_p, 0, 1);
+}
+
+std::int32_t sample(std::span<const float> logits, const SamplingOptions& options, const TokenPath& path, double u) {
+  check(u >= 0 && u < 1, "sample: u = {}, expected 0 <= u < 1", u);
+  std::vector<float> values = usable_logits(logits);
+  apply_bias(options, values);
+  apply_penalties(options, path, values);
+  values = usable_logits(values);
+  const std::int32_t best = argmax(values);
+  if (options.temperature == 0.0f) return best;
+  // Relative to the largest, so that no temperature can overflow.
+  const float largest = values[static_cast<std::size_t>(best)];
+  for (float& value : values) value = (value - largest) / options.temperature;
+  Candidates candidates(values);
+  if (options.top_k > 0) candidates.keep_first(static_cast<std::size_t>(options.top_k));
+  if (options.top_p < 1.0f) keep_top_p(options.top_p, candidates);
+  if (options.min_p > 0.0f) keep_min_p(options.min_p, candidates);
+  return draw(candidates, u);
+}
+
+Logprobs logprobs(std::span<const float> logits, std::int32_t token, std::int64_t n) {
+  const std::vector<float> values = usable_logits(logits);
+  Candidates candidates(values);
+  const float largest = values[static_cast<std::size_t>(candidates.at(0))];
+  const double log_total = log_f64(candidates.total());
+  const auto of = [&](std::int32_t id) {
+    return TokenLogprob{id, double{values[static_cast<std::size_t>(id)]} - double{largest} - log_total};
+  };
+  Logprobs result{of(token), {}};
+  for (std::size_t rank = 0; rank < std::min(candidates.size(), static_cast<std::size_t>(n)); ++rank)
+    result.top.push_back(of(candidates.at(rank)));
+  return result;
+}
+
+}  // namespace espalier

@@ -1,0 +1,180 @@
+#include "decode/sampler.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <random>
+
+#include "base/error.h"
+
+namespace espalier {
+namespace {
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+std::int32_t greedy(std::vector<float> logits, const SamplingOptions& options = {}, TokenPath path = {}) {
+  return sample(logits, options, path, 0.5);
+}
+
+// The probability of each id, found by walking u over a fine grid.
+std::vector<double> distribution(const std::vector<float>& logits, const SamplingOptions& options,
+                                 TokenPath path = {}) {
+  constexpr int kGrid = 20000;
+  std::vector<double> p(logits.size());
+  for (int i = 0; i < kGrid; ++i)
+    p[static_cast<std::size_t>(sample(logits, options, path, (i + 0.5) / kGrid))] += 1.0 / kGrid;
+  return p;
+}
+
+TEST(Sampler, GreedyTakesTheLowestIdAmongEquals) {
+  EXPECT_EQ(greedy({1, 3, 3, 2}), 1);
+  EXPECT_EQ(greedy({5, 5}), 0);
+}
+
+TEST(Sampler, NanCountsAsMinusInfinity) {
+  EXPECT_EQ(greedy({kNan, -5, kNan, -7}), 1);
+  EXPECT_EQ(greedy({-kInfinity, -1e30f}), 1);
+}
+
+TEST(Sampler, NoFiniteLogitOrPlusInfinityIsAnError) {
+  EXPECT_THROW(greedy({kNan, kNan}), InputError);
+  EXPECT_THROW(greedy({-kInfinity}), InputError);
+  EXPECT_THROW(greedy({0, kInfinity}), InputError);
+}
+
+TEST(Sampler, ProbabilitiesAreTheSoftmaxAtTheTemperature) {
+  const std::vector<float> logits = {0.0f, 1.0f, 2.0f};
+  for (float temperature : {0.5f, 1.0f, 2.0f}) {
+    double total = 0;
+    for (float logit : logits) total += std::exp(logit / temperature);
+    const auto p = distribution(logits, {.temperature = temperature});
+    for (std::size_t i = 0; i < 3; ++i) EXPECT_NEAR(p[i], std::exp(logits[i] / temperature) / total, 2e-4);
+  }
+}
+
+TEST(Sampler, AVerySmallTemperatureIsGreedy) {
+  for (double u : {0.0, 0.3, 0.999999}) {
+    EXPECT_EQ(sample(std::vector<float>{10, 50, 49}, {.temperature = 1e-30f}, {}, u), 1);
+  }
+}
+
+TEST(Sampler, CandidatesAreVisitedByLogitThenId) {
+  const std::vector<float> logits = {1, 2, 2, 0};
+  EXPECT_EQ(sample(logits, {.temperature = 1}, {}, 0.0), 1);
+  EXPECT_EQ(sample(logits, {.temperature = 1}, {}, 0.5), 2);
+  EXPECT_EQ(sample(logits, {.temperature = 1}, {}, 0.9999), 3);
+}
+
+TEST(Sampler, TopKKeepsTheKLargestAndBreaksTiesByLowestId) {
+  const auto p = distribution({1, 1, 1, 0}, {.temperature = 1, .top_k = 2});
+  EXPECT_NEAR(p[0], 0.5, 1e-3);
+  EXPECT_NEAR(p[1], 0.5, 1e-3);
+  EXPECT_EQ(p[2], 0);
+  EXPECT_EQ(p[3], 0);
+}
+
+TEST(Sampler, TopPKeepsTheFewestThatReachP) {
+  const std::vector<float> logits = {std::log(0.5f), std::log(0.3f), std::log(0.15f), std::log(0.05f)};
+  const auto p = distribution(logits, {.temperature = 1, .top_p = 0.7f});
+  EXPECT_NEAR(p[0], 0.5 / 0.8, 1e-3);
+  EXPECT_NEAR(p[1], 0.3 / 0.8, 1e-3);
+  EXPECT_EQ(p[2] + p[3], 0);
+  EXPECT_NEAR(distribution(logits, {.temperature = 1, .top_p = 0.01f})[0], 1.0, 1e-9) << "at least one id is kept";
+}
+
+TEST(Sampler, TopPSeesWhatTopKLeft) {
+  const std::vector<float> logits = {std::log(0.4f), std::log(0.4f), std::log(0.2f)};
+  const auto p = distribution(logits, {.temperature = 1, .top_k = 2, .top_p = 0.5f});
+  EXPECT_NEAR(p[0], 1.0, 1e-3) << "0.4 of the remaining 0.8 is half";
+}
+
+TEST(Sampler, MinPKeepsWhatHasItsShareOfTheLargest) {
+  const std::vector<float> logits = {std::log(0.6f), std::log(0.3f), std::log(0.1f)};
+  const auto p = distribution(logits, {.temperature = 1, .min_p = 0.4f});
+  EXPECT_NEAR(p[0], 2.0 / 3, 1e-3);
+  EXPECT_NEAR(p[1], 1.0 / 3, 1e-3);
+  EXPECT_EQ(p[2], 0);
+}
+
+TEST(Sampler, BiasComesBeforePenalties) {
+  const std::vector<std::int32_t> tokens = {1};
+  // 1 + 2 = 3, divided by 2: below the untouched 2.
+  EXPECT_EQ(greedy({2, 1}, {.logit_bias = {{1, 2.0f}}, .repeat_penalty = 2}, {tokens, 1}), 0);
+  EXPECT_EQ(greedy({2, 1}, {.logit_bias = {{1, 2.0f}}}, {tokens, 1}), 1);
+  EXPECT_EQ(greedy({2, 1}, {.logit_bias = {{0, -kInfinity}}}), 1) << "minus infinity bans a token";
+}
+
+TEST(Sampler, RepetitionSeesThePromptTheOthersOnlyTheAnswer) {
+  const std::vector<std::int32_t> tokens = {0, 1, 1};
+  const TokenPath path{tokens, 1};
+  EXPECT_EQ(greedy({3, 1, 2}, {.repeat_penalty = 2}, path), 2) << "0 is in the prompt: 1.5 against 2";
+  EXPECT_EQ(greedy({3, 1, 2}, {.presence_penalty = 2}, path), 0) << "0 is not in the answer";
+  EXPECT_EQ(greedy({0, 3, 2.5f}, {.presence_penalty = 0.4f}, path), 1);
+  EXPECT_EQ(greedy({0, 3, 2.5f}, {.frequency_penalty = 0.4f}, path), 2) << "1 occurs twice: 3 - 0.8";
+  EXPECT_EQ(greedy({-3, -2, -4}, {.repeat_penalty = 3}, path), 2) << "negative logits are multiplied";
+}
+
+TEST(Sampler, EveryOptionOutsideItsRangeIsNamed) {
+  const auto message = [](const SamplingOptions& options) {
+    try {
+      check_options(options);
+    } catch (const InputError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(message({.temperature = -1}), "--temperature: expected 0 to 100, got -1");
+  EXPECT_EQ(message({.top_p = 0}), "--top-p: expected above 0 to 1, got 0");
+  EXPECT_NE(message({.temperature = kNan}), "");
+  EXPECT_NE(message({.top_k = -1}), "");
+  EXPECT_NE(message({.min_p = 2}), "");
+  EXPECT_NE(message({.repeat_penalty = 0}), "");
+  EXPECT_EQ(message({}), "");
+}
+
+// However the list is sorted underneath, the draw follows a plain reading of the contract.
+TEST(Sampler, AgreesWithANaiveSamplerOnRandomInput) {
+  const std::uint32_t seed = 5;
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  std::mt19937 random(seed);
+  std::uniform_real_distribution<double> unit(0, 1);
+  for (int round = 0; round < 300; ++round) {
+    std::vector<float> logits(1 + random() % 700);
+    for (float& logit : logits) logit = static_cast<float>(static_cast<int>(random() % 64)) / 8;
+    const double u = unit(random);
+    std::vector<std::int32_t> order(logits.size());
+    for (std::size_t i = 0; i < order.size(); ++i) order[i] = static_cast<std::int32_t>(i);
+    std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) {
+      return logits[static_cast<std::size_t>(a)] > logits[static_cast<std::size_t>(b)];
+    });
+    double total = 0, sum = 0;
+    const float largest = logits[static_cast<std::size_t>(order[0])];
+    for (float logit : logits) total += std::exp(double{logit} - double{largest});
+    std::int32_t expected = order.back();
+    for (std::int32_t id : order) {
+      sum += std::exp(double{logits[static_cast<std::size_t>(id)]} - double{largest});
+      if (sum > u * total) {
+        expected = id;
+        break;
+      }
+    }
+    EXPECT_EQ(sample(logits, {.temperature = 1}, {}, u), expected) << "u " << u;
+  }
+}
+
+TEST(Logprobs, AreTheLogSoftmaxOfTheRawLogits) {
+  const std::vector<float> logits = {0, 1, 2, 1};
+  const Logprobs result = logprobs(logits, 0, 3);
+  const double total = 1 + 2 * std::exp(1.0) + std::exp(2.0);
+  EXPECT_NEAR(result.chosen.logprob, -std::log(total), 1e-6);
+  ASSERT_EQ(result.top.size(), 3u);
+  EXPECT_EQ(result.top[0].token, 2);
+  EXPECT_EQ(result.top[1].token, 1) << "lowest id first among equals";
+  EXPECT_EQ(result.top[2].token, 3);
+  EXPECT_NEAR(result.top[0].logprob, 2 - std::log(total), 1e-6);
+}
+
+}  // namespace
+}  // namespace espalier

@@ -1,0 +1,61 @@
+// Text in, text out: chat template, tokens, streaming, stop strings, history. One conversation; one thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "decode/decoder.h"
+#include "text/model_text.h"
+
+namespace espalier {
+
+struct TextOptions {
+  GenerateOptions generate = {};       // its stop_tokens are added to the model's own
+  std::vector<std::string> stop = {};  // stop strings: the answer ends before the first of them
+  bool ignore_eos = false;             // the model's own stop tokens do not stop
+};
+
+struct TextEvents {
+  std::function<void(std::string_view)> on_text = {};  // whole characters, as they become known
+  std::function<bool()> cancelled = {};
+  std::function<void(std::int64_t done, std::int64_t total)> on_prefill = {};
+};
+
+struct TextResult {
+  std::string text;
+  std::int64_t prompt_tokens = 0;
+  std::vector<Logprobs> logprobs;  // one per token, when asked for
+  GenerateResult generated;
+};
+
+class Session {
+ public:
+  // Both must outlive the session.
+  Session(const ModelText& text, Decoder& decoder);
+
+  // Text as it is, with BOS where the model wants it; no history.
+  TextResult complete(std::string_view prompt, const TextOptions& options, const TextEvents& events = {});
+  // The next user turn of the conversation; the answer joins the history. Throws InputError when the model has no chat
+  // template. A cancelled answer is kept as far as it came.
+  TextResult ask(std::string_view user, const TextOptions& options, const TextEvents& events = {});
+
+  // Starts the conversation anew. An empty system text leaves the template's own default.
+  void reset(std::string_view system = {});
+  const std::vector<ChatMessage>& history() const { return messages_; }
+
+ private:
+  TextResult generate(const std::vector<TokenId>& prompt, const TextOptions& options, const TextEvents& events);
+
+  const ModelText* text_;
+  Decoder* decoder_;
+  std::vector<ChatMessage> messages_;
+};
+
+// The ids of a plain prompt and of a chat.
+std::vector<TokenId> encode_plain(const ModelText& text, std::string_view prompt);
+std::vector<TokenId> encode_chat(const ModelText& text, const std::vector<ChatMessage>& messages);
+
+}  // namespace espalier
