@@ -1,0 +1,100 @@
+#include <unistd.h>
+
+#include <iostream>
+
+#include "base/error.h"
+#include "cli/commands.h"
+#include "cli/interrupt.h"
+#include "cli/options.h"
+#include "cli/progress.h"
+
+namespace espalier {
+namespace {
+
+struct ChatFlags {
+  EngineOptions engine;
+  SamplingFlags sampling;
+  std::string system;
+};
+
+constexpr std::string_view kHelp =
+    "/reset starts a new conversation, /exit (or Ctrl-D) leaves; Ctrl-C stops an answer\n";
+
+// Shown only to a person at a terminal; a script gets the answers alone.
+void show_note(std::string_view text) {
+  if (isatty(STDIN_FILENO) && isatty(STDOUT_FILENO)) {
+    print(text);
+    flush_output();
+  }
+}
+
+void answer(Session& session, const std::string& line, const TextOptions& options) {
+  const InterruptGuard interrupt;
+  std::optional<ProgressBar> bar(std::in_place, "reading");
+  TextEvents events;
+  events.cancelled = [&] { return interrupt.interrupted(); };
+  events.on_prefill = [&](std::int64_t done, std::int64_t total) {
+    bar->show(static_cast<double>(done) / static_cast<double>(total));
+    if (done == total) bar.reset();
+  };
+  events.on_text = [](std::string_view text) {
+    print(text);
+    flush_output();
+  };
+  const TextResult result = session.ask(line, options, events);
+  switch (result.generated.finish_reason) {
+    case FinishReason::cancelled: show_note(" [stopped]"); break;
+    case FinishReason::token_limit: show_note(" [--max-tokens reached]"); break;
+    case FinishReason::context_limit: show_note(" [the context is full: /reset]"); break;
+    default: break;
+  }
+  print("\n");
+  flush_output();
+}
+
+int run_chat(const ChatFlags& flags) {
+  const TextOptions options = text_options(flags.sampling);
+  if (flags.sampling.logprobs >= 0) throw InputError("--logprobs: only with generate --json");
+  const Engine engine = open_engine(flags.engine);
+  if (!engine.text->chat_template) input_error("{}: the model has no chat template", engine.path.string());
+  Session session(*engine.text, *engine.decoder);
+  session.reset(flags.system);
+  show_note(kHelp);
+  while (true) {
+    show_note("\n> ");
+    std::string line;
+    if (!std::getline(std::cin, line)) break;
+    if (line.empty()) continue;
+    if (line == "/exit" || line == "/quit") break;
+    if (line == "/reset") {
+      session.reset(flags.system);
+      continue;
+    }
+    if (line == "/help") {
+      show_note(kHelp);
+      continue;
+    }
+    try {
+      answer(session, line, options);
+    } catch (const InputError& error) {
+      // One bad turn (a prompt beyond the context, say) does not end the conversation.
+      fmt::print(stderr, "espalier: {}\n", error.what());
+    }
+  }
+  show_note("\n");
+  return 0;
+}
+
+}  // namespace
+
+Command add_chat(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("chat", "talk with the model");
+  auto flags = std::make_shared<ChatFlags>();
+  flags->sampling.max_tokens = 1024;
+  command->add_option("--system", flags->system, "the system message of the chat")->type_name("TEXT");
+  add_engine_flags(*command, flags->engine);
+  add_sampling_flags(*command, flags->sampling);
+  return [flags] { return run_chat(*flags); };
+}
+
+}  // namespace espalier

@@ -1,0 +1,18 @@
+// One function per subcommand: it adds its flags to the app and returns what runs when the subcommand was chosen.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+
+namespace espalier {
+
+// The exit code: 0, or 1 for a failure that has been reported.
+using Command = std::function<int()>;
+
+Command add_generate(CLI::App& app);
+Command add_chat(CLI::App& app);
+Command add_inspect(CLI::App& app);
+Command add_tokenize(CLI::App& app);
+Command add_perplexity(CLI::App& app);
+
+}  // namespace espalier

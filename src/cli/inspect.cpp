@@ -1,0 +1,131 @@
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "cli/commands.h"
+#include "cli/options.h"
+#include "format/gguf.h"
+#include "format/safetensors.h"
+
+namespace espalier {
+namespace {
+
+struct InspectFlags {
+  EngineOptions engine;
+  std::optional<std::string> file;
+  bool json = false;
+  bool verbose = false;
+};
+
+std::int64_t element_count(const TensorInfo& info) {
+  std::int64_t product = 1;
+  for (std::int64_t extent : info.shape) product *= extent;
+  return product;
+}
+
+nlohmann::ordered_json describe_tensors(const TensorSource& source) {
+  std::map<std::string, std::pair<std::int64_t, std::int64_t>> by_type;  // count, bytes
+  std::int64_t elements = 0, bytes = 0;
+  for (const TensorInfo& info : source.tensors()) {
+    auto& [count, size] = by_type[std::string(name(info.type))];
+    ++count;
+    size += static_cast<std::int64_t>(info.bytes.size());
+    elements += element_count(info);
+    bytes += static_cast<std::int64_t>(info.bytes.size());
+  }
+  nlohmann::ordered_json types;
+  for (const auto& [type, figures] : by_type) types[type] = {{"tensors", figures.first}, {"bytes", figures.second}};
+  return {{"tensors", source.tensors().size()}, {"elements", elements}, {"bytes", bytes}, {"types", types}};
+}
+
+nlohmann::ordered_json describe_config(const ModelConfig& config) {
+  return {{"family", config.family},
+          {"layers", config.layers},
+          {"hidden", config.hidden},
+          {"intermediate", config.intermediate},
+          {"heads", config.heads},
+          {"kv_heads", config.kv_heads},
+          {"head_size", config.head_size},
+          {"vocabulary", config.vocabulary},
+          {"context", config.context},
+          {"rms_eps", config.rms_eps},
+          {"qkv_bias", config.qkv_bias},
+          {"output_bias", config.output_bias},
+          {"qk_norm", config.qk_norm},
+          {"tied_embeddings", config.tied},
+          {"sliding_window", config.sliding_window},
+          {"kv_bytes_per_token_f16", 4 * config.layers * config.kv_heads * config.head_size}};
+}
+
+nlohmann::ordered_json describe_text(const ModelText& text) {
+  nlohmann::ordered_json stops = nlohmann::ordered_json::array();
+  for (TokenId id : text.stop_tokens) stops.push_back({{"id", id}, {"text", text.tokenizer->bytes(id, false)}});
+  return {{"tokens", text.tokenizer->vocabulary_size()},
+          {"bos", text.bos_text},
+          {"eos", text.eos_text},
+          {"adds_bos", text.tokenizer->add_bos()},
+          {"stop_tokens", stops},
+          {"chat_template", text.chat_template.has_value()}};
+}
+
+void print_tensors(const TensorSource& source) {
+  for (const TensorInfo& info : source.tensors()) {
+    std::string shape;
+    for (std::int64_t extent : info.shape) shape += fmt::format("{}{}", shape.empty() ? "" : " x ", extent);
+    print(fmt::format("  {:<44} {:<5} {}\n", info.name, name(info.type), shape));
+  }
+}
+
+// "key: value" lines, nested objects indented.
+void print_readable(const nlohmann::ordered_json& object, int indent = 0) {
+  for (const auto& [key, value] : object.items()) {
+    const std::string margin(static_cast<std::size_t>(indent), ' ');
+    if (value.is_object()) {
+      print(fmt::format("{}{}:\n", margin, key));
+      print_readable(value, indent + 2);
+    } else {
+      print(fmt::format("{}{}: {}\n", margin, key, value.is_string() ? value.get<std::string>() : value.dump()));
+    }
+  }
+}
+
+// Without a tokenizer a model can still be looked at; say what is wrong with it instead.
+nlohmann::ordered_json describe_text_or_problem(const std::filesystem::path& path) {
+  try {
+    return describe_text(load_model_text(path));
+  } catch (const InputError& error) {
+    return {{"problem", error.what()}};
+  }
+}
+
+int run_inspect(const InspectFlags& flags) {
+  const std::filesystem::path path = find_model(flags.file.value_or(flags.engine.model));
+  const bool folder = std::filesystem::is_directory(path);
+  const std::unique_ptr<TensorSource> source =
+      folder ? std::unique_ptr<TensorSource>(std::make_unique<Safetensors>(path)) : std::make_unique<Gguf>(path);
+  nlohmann::ordered_json object = {{"file", path.string()}, {"format", folder ? "safetensors" : "gguf"}};
+  object["model"] = describe_config(load_config(path));
+  object["weights"] = describe_tensors(*source);
+  object["text"] = describe_text_or_problem(path);
+  if (flags.json) {
+    print(object.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+  } else {
+    print_readable(object);
+    if (flags.verbose) print_tensors(*source);
+  }
+  flush_output();
+  return 0;
+}
+
+}  // namespace
+
+Command add_inspect(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("inspect", "show what is in a model");
+  auto flags = std::make_shared<InspectFlags>();
+  command->add_option("FILE", flags->file, "GGUF file or Hugging Face folder; without it the default model");
+  command->add_flag("--json", flags->json, "print one JSON object");
+  command->add_flag("-v,--verbose", flags->verbose, "list every tensor");
+  return [flags] { return run_inspect(*flags); };
+}
+
+}  // namespace espalier

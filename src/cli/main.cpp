@@ -1,0 +1,58 @@
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <map>
+#include <new>
+
+#include "base/error.h"
+#include "cli/commands.h"
+
+namespace espalier {
+namespace {
+
+constexpr int kFailure = 1;
+constexpr int kUsage = 2;
+
+int report(std::string_view message, int code) {
+  fmt::print(stderr, "espalier: {}\n", message);
+  return code;
+}
+
+// CLI11's messages can span lines; the first says what is wrong.
+std::string first_line(const std::string& text) {
+  return text.substr(0, text.find('\n'));
+}
+
+int run(int argc, char** argv) {
+  CLI::App app("Espalier: language models on your own machine, the same text every time.", "espalier");
+  app.set_version_flag("--version", "espalier " ESPALIER_VERSION);
+  app.require_subcommand(1);
+  std::map<std::string, Command> commands = {{"generate", add_generate(app)},
+                                             {"chat", add_chat(app)},
+                                             {"inspect", add_inspect(app)},
+                                             {"tokenize", add_tokenize(app)},
+                                             {"perplexity", add_perplexity(app)}};
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& help) {
+    return app.exit(help);
+  } catch (const CLI::ParseError& error) {
+    return report(first_line(error.what()) + " (espalier --help tells more)", kUsage);
+  }
+  return commands.at(app.get_subcommands().front()->get_name())();
+}
+
+}  // namespace
+}  // namespace espalier
+
+int main(int argc, char** argv) {
+  using namespace espalier;
+  try {
+    return run(argc, argv);
+  } catch (const InputError& error) {
+    return report(error.what(), kUsage);
+  } catch (const std::bad_alloc&) {
+    return report("out of memory", kFailure);
+  } catch (const std::exception& error) {
+    return report(error.what(), kFailure);
+  }
+}

@@ -1,0 +1,68 @@
+// The flags that subcommands share, as plain structs that the flags fill.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "decode/decoder.h"
+#include "device/device.h"
+#include "model/transformer.h"
+#include "session/session.h"
+#include "text/model_text.h"
+
+namespace espalier {
+
+struct EngineOptions {
+  std::string model;  // empty: the default model
+  std::string device = "reference";
+  std::string checked;  // "", "plain" or "ascend"
+  int threads = 0;      // 0: one per core
+  std::string kv = "f16";
+  std::string weights = "file";  // or f32, q8_0
+  std::int64_t context = 0;      // 0: what the model was made for, at most kDefaultContext
+  std::string draft = "none";
+  bool verbose = false;
+};
+
+struct SamplingFlags {
+  SamplingOptions sampling;
+  std::vector<std::string> logit_bias;  // ID=VALUE
+  std::uint64_t seed = 0;
+  std::int64_t max_tokens = 256;
+  std::vector<std::string> stop;
+  bool ignore_eos = false;
+  std::int64_t logprobs = -1;
+};
+
+void add_model_flag(CLI::App& app, EngineOptions& options);
+void add_engine_flags(CLI::App& app, EngineOptions& options);
+void add_sampling_flags(CLI::App& app, SamplingFlags& flags);
+// Checks the flags against each other; throws InputError.
+TextOptions text_options(const SamplingFlags& flags);
+
+// The model that is meant: the one given, else the default one. Throws InputError saying what to do when it is absent.
+std::filesystem::path find_model(const std::string& given);
+
+// A loaded model with everything that belongs to it. Members are declared in the order they depend on each other.
+struct Engine {
+  std::filesystem::path path;
+  std::unique_ptr<Device> device;
+  std::optional<ModelText> text;
+  std::optional<Transformer> model;
+  std::unique_ptr<Decoder> decoder;
+};
+Engine open_engine(const EngineOptions& options);
+
+// PROMPT, "-" for standard input, or --file. Throws InputError unless exactly one is given.
+std::string read_prompt(const std::optional<std::string>& prompt, const std::string& file);
+
+// Writes to standard output; throws DeviceError when that fails (a full disk, a closed pipe).
+void print(std::string_view text);
+void flush_output();
+
+}  // namespace espalier
