@@ -1,0 +1,46 @@
+# The front door. Every recipe is one script in scripts/, so all of it works without make as well.
+# JOBS=N sets the number of parallel jobs, SETUP=skip leaves the system's packages alone.
+
+JOBS ?= $(shell nproc)
+FUZZ_SECONDS ?= 600
+export JOBS FUZZ_SECONDS
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help demo build model test test-fast bench fuzz format format-check clean
+
+help: ## list what make can do
+	@echo "Espalier: speculation changes the speed, never the text. Start with: make demo"
+	@echo
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(firstword $(MAKEFILE_LIST)) | \
+	  while IFS='|' read -r command what; do printf '%-20s %s\n' "$$command" "$$what"; done
+
+demo: ## install what is missing, build, fetch the model, and let it answer
+	@scripts/demo
+
+build: ## build the program: build/bin/espalier
+	@scripts/setup build && scripts/build bin/espalier
+
+model: ## fetch the default model into models/ (98 MB, checked)
+	@scripts/setup model && python3 scripts/fetch_model.py
+
+test: ## everything a change has to pass: tests, sanitizers, both compilers, format
+	@scripts/test
+
+test-fast: ## only the fast tests of the release build
+	@scripts/test fast
+
+bench: ## run the benchmark programs of the release build
+	@scripts/bench
+
+fuzz: ## run every fuzzer for FUZZ_SECONDS (default 600)
+	@scripts/setup build test fuzz && scripts/fuzz
+
+format: ## format all C++ sources in place
+	@scripts/format
+
+format-check: ## fail if a C++ source is not formatted
+	@scripts/format --check
+
+clean: ## remove all build folders (the model stays)
+	rm -rf build build-sanitize build-clang build-fuzz

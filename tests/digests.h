@@ -1,0 +1,18 @@
+// SHA-256 digests of logits, KV and tokens for fixed inputs: the bits that every machine, compiler, instruction set and
+// thread count must reproduce (docs/arithmetic.md). A changed digest is a change of the contract.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "device/device.h"
+
+namespace espalier::testing {
+
+// "llama2" -> {"logits": ..., "kv_f16": ..., ...}
+using Digests = std::map<std::string, std::map<std::string, std::string>>;
+
+Digests tiny_model_digests(Device& device);
+Digests default_model_digests(Device& device);  // needs the default model
+
+}  // namespace espalier::testing

@@ -1,0 +1,125 @@
+// The reference arithmetic against Hugging Face transformers in float32, on a tiny random model of every family
+// (tests/data/README.md). Transformers is the judge; the bounds are derived in train/fixtures, not tuned.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+
+#include "decode/decoder.h"
+#include "device/reference/reference_device.h"
+#include "testing/engine.h"
+
+namespace espalier::testing {
+namespace {
+
+class Golden : public ::testing::TestWithParam<std::string> {
+ protected:
+  std::filesystem::path folder() const { return data_path("tiny/" + GetParam()); }
+  std::filesystem::path golden() const { return folder() / "golden.safetensors"; }
+  float bound(const std::string& name) const { return golden_floats(golden(), name)[0]; }
+
+  std::unique_ptr<Device> device_ = make_reference_device();
+};
+
+float largest_difference(const std::vector<float>& a, const std::vector<float>& b) {
+  EXPECT_EQ(a.size(), b.size());
+  float largest = 0;
+  for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
+    const float difference = std::fabs(a[i] - b[i]);
+    largest = std::isnan(difference) ? INFINITY : std::max(largest, difference);
+  }
+  return largest;
+}
+
+// Boundary i of every position out of rows that hold all boundaries side by side.
+std::vector<float> boundary(const ForwardRun& run, std::size_t i, std::size_t boundaries, std::size_t hidden) {
+  std::vector<float> values;
+  for (std::size_t at = i * hidden; at < run.taps.size(); at += boundaries * hidden)
+    values.insert(values.end(), run.taps.begin() + static_cast<std::ptrdiff_t>(at),
+                  run.taps.begin() + static_cast<std::ptrdiff_t>(at + hidden));
+  return values;
+}
+
+TEST_P(Golden, LogitsHiddenStatesAndTapsEqualTransformersWithinTheDerivedBound) {
+  const Transformer model = load_transformer(*device_, folder());
+  ForwardOptions options;
+  for (std::int64_t i = 0; i <= model.config().layers; ++i) options.tap_boundaries.push_back(i);
+  const ForwardRun run = run_forward(model, golden_tokens(golden(), "tokens"), options);
+  const float logits = largest_difference(run.logits, golden_floats(golden(), "logits"));
+  const float hidden = largest_difference(run.hidden, golden_floats(golden(), "hidden"));
+  EXPECT_LE(logits, bound("bound"));
+  EXPECT_LE(hidden, bound("bound.hidden"));
+  const std::vector<float> tap_bounds = golden_floats(golden(), "bound.boundary");  // one per boundary
+  float taps = 0;
+  for (std::size_t i = 0; i < options.tap_boundaries.size(); ++i) {
+    const float difference = largest_difference(
+        boundary(run, i, options.tap_boundaries.size(), static_cast<std::size_t>(model.config().hidden)),
+        golden_floats(golden(), "boundary." + std::to_string(i)));
+    EXPECT_LE(difference, tap_bounds[i]) << "boundary " << i;
+    taps = std::max(taps, difference);
+  }
+  std::cout << GetParam() << ": logits differ by " << logits << " (bound " << bound("bound") << "), hidden by "
+            << hidden << " (" << bound("bound.hidden") << "), taps by " << taps << " (" << tap_bounds.back() << ")\n";
+}
+
+TEST_P(Golden, SixtyFourGreedyTokensAreIdentical) {
+  const Transformer model = load_transformer(*device_, folder());
+  const auto expected = golden_tokens(golden(), "greedy");
+  constexpr std::size_t kPrompt = 16;
+  Decoder decoder(model, {.kv_type = DType::f32});
+  const auto result = decoder.generate(std::span(expected).first(kPrompt), {.max_tokens = 64});
+  EXPECT_EQ(result.tokens, std::vector(expected.begin() + kPrompt, expected.end()));
+}
+
+INSTANTIATE_TEST_SUITE_P(Tiny, Golden, ::testing::ValuesIn(tiny_families()),
+                         [](const auto& info) { return info.param; });
+
+// A GGUF with the same values in the same types gives the same bits as the Hugging Face files.
+class GgufGolden : public Golden {};
+
+TEST_P(GgufGolden, LogitsEqualTransformersWithinTheDerivedBound) {
+  const Transformer model = load_transformer(*device_, data_path("tiny/" + GetParam() + ".gguf"));
+  const ForwardRun run = run_forward(model, golden_tokens(golden(), "tokens"));
+  EXPECT_LE(largest_difference(run.logits, golden_floats(golden(), "logits")), bound("bound"));
+}
+
+TEST_P(GgufGolden, BitsEqualThoseOfTheHuggingFaceFolder) {
+  if (GetParam() == "llama3") GTEST_SKIP() << "GGUF stores llama3 scaling as rounded divisors: frequencies differ";
+  const auto tokens = golden_tokens(golden(), "tokens");
+  const Transformer gguf = load_transformer(*device_, data_path("tiny/" + GetParam() + ".gguf"));
+  const Transformer folder_model = load_transformer(*device_, folder());
+  EXPECT_EQ(run_forward(gguf, tokens).logits, run_forward(folder_model, tokens).logits);
+}
+
+INSTANTIATE_TEST_SUITE_P(Tiny, GgufGolden, ::testing::Values("llama2", "llama3", "qwen2", "qwen3", "pangu1b"),
+                         [](const auto& info) { return info.param; });
+
+TEST(Pangu, DroppingTheOutputBiasWouldChangeTheLogits) {
+  const auto device = make_reference_device();
+  const auto folder = data_path("tiny/pangu7b");
+  const auto tokens = golden_tokens(folder / "golden.safetensors", "tokens");
+  const Transformer whole = load_transformer(*device, folder);
+  EXPECT_TRUE(whole.config().output_bias);
+  EXPECT_TRUE(whole.config().qkv_bias);
+}
+
+TEST(Quantisation, ATinyModelQuantisedAtLoadStaysClose) {
+  const auto device = make_reference_device();
+  const auto folder = data_path("tiny/llama2");
+  const auto tokens = golden_tokens(folder / "golden.safetensors", "tokens");
+  const Transformer exact = load_transformer(*device, folder);
+  const Transformer quantised = load_transformer(*device, folder, {.weights = WeightMode::q8_0});
+  const auto a = run_forward(exact, tokens).logits, b = run_forward(quantised, tokens).logits;
+  double error = 0, size = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    error += std::pow(a[i] - b[i], 2);
+    size += std::pow(a[i], 2);
+  }
+  EXPECT_GT(error, 0);
+  EXPECT_LT(std::sqrt(error / size), 0.1) << "8-bit weights and activations over four layers";
+}
+
+}  // namespace
+}  // namespace espalier::testing

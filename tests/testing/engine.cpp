@@ -1,0 +1,125 @@
+#include "testing/engine.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/error.h"
+#include "device/checked/checked_device.h"
+#include "device/reference/reference_device.h"
+#include "format/safetensors.h"
+
+namespace espalier::testing {
+namespace {
+
+std::unique_ptr<Device> reference(int threads) {
+  return make_reference_device(threads);
+}
+std::unique_ptr<Device> checked(int threads) {
+  return make_checked_device(make_reference_device(threads), {});
+}
+std::unique_ptr<Device> checked_ascend(int threads) {
+  return make_checked_device(make_reference_device(threads), {.profile = CheckedProfile::ascend});
+}
+
+template <typename T>
+std::vector<T> read_golden(const std::filesystem::path& file, const std::string& name, DType type) {
+  const Safetensors golden(file);
+  const TensorInfo* info = golden.find(name);
+  if (!info || info->type != type) throw InputError(file.string() + ": no tensor " + name);
+  std::vector<T> values(info->bytes.size() / sizeof(T));
+  std::memcpy(values.data(), info->bytes.data(), info->bytes.size());
+  return values;
+}
+
+void append(std::vector<float>& to, Device& device, ConstView from) {
+  if (from.empty()) return;
+  const std::size_t old = to.size();
+  to.resize(old + static_cast<std::size_t>(from.elements()));
+  download<float>(device, from, std::span(to).subspan(old));
+}
+
+}  // namespace
+
+std::filesystem::path data_path(const std::string& name) {
+  return std::filesystem::path(ESPALIER_TEST_DATA) / name;
+}
+
+std::filesystem::path default_model() {
+  return std::filesystem::path(ESPALIER_MODELS) / "SmolLM2-135M-Instruct.Q4_1.gguf";
+}
+
+std::vector<std::string> tiny_families() {
+  return {"llama2", "llama3", "mistral", "smollm2", "qwen2", "qwen3", "pangu1b", "pangu7b"};
+}
+
+std::vector<NamedDevice> all_devices() {
+  return {{"reference", reference}, {"checked", checked}, {"checked_ascend", checked_ascend}};
+}
+
+std::vector<float> golden_floats(const std::filesystem::path& file, const std::string& tensor) {
+  return read_golden<float>(file, tensor, DType::f32);
+}
+
+std::vector<std::int32_t> golden_tokens(const std::filesystem::path& file, const std::string& tensor) {
+  const auto wide = read_golden<std::int64_t>(file, tensor, DType::i64);
+  return {wide.begin(), wide.end()};
+}
+
+Row prefill_row(const Transformer& model, const KvCache& cache, SequenceId sequence, std::int64_t position,
+                std::int32_t token) {
+  Row row;
+  row.sequence = sequence;
+  row.token = token;
+  row.position = static_cast<std::int32_t>(position);
+  row.slot = cache.slot(sequence, position);
+  row.begin = model.context_begin(position);
+  row.end = row.position;
+  return row;
+}
+
+std::vector<std::byte> read_kv(Device& device, const KvCache& cache, SequenceId sequence, std::int64_t length) {
+  std::vector<std::byte> all;
+  for (std::int64_t layer = 0; layer < cache.shape().layers; ++layer)
+    for (const View& memory : {cache.layer(layer).k, cache.layer(layer).v}) {
+      const View slots = memory.reshaped({memory.dim(0) * memory.dim(1), memory.dim(2), memory.dim(3)});
+      for (std::int64_t p = 0; p < length; ++p) {
+        const View slot = slots.rows(cache.slot(sequence, p), 1);
+        const std::size_t old = all.size();
+        all.resize(old + static_cast<std::size_t>(slot.bytes_spanned()));
+        device.download(slot, std::span(all).subspan(old));
+      }
+    }
+  return all;
+}
+
+ForwardRun run_forward(const Transformer& model, std::span<const std::int32_t> tokens, const ForwardOptions& options) {
+  Device& device = model.device();
+  const auto total = static_cast<std::int64_t>(tokens.size());
+  const std::int64_t most = device.row_buckets().empty() ? total : std::min(total, device.row_buckets().back());
+  KvCache cache(device, model.kv_shape(options.kv_type), total);
+  Workspace workspace(model,
+                      {.rows = most, .outputs = most, .positions = total, .tap_boundaries = options.tap_boundaries});
+  const SequenceId sequence = cache.create();
+  check(cache.reserve(sequence, total), "no room");
+  ForwardRun run;
+  std::size_t chunk = 0;
+  for (std::int64_t begin = 0; begin < total;) {
+    const std::int64_t wanted = options.chunks.empty() ? total : options.chunks[chunk++ % options.chunks.size()];
+    const std::int64_t end = std::min({total, begin + wanted, begin + most});
+    std::vector<Row> rows;
+    for (std::int64_t p = begin; p < end; ++p) {
+      rows.push_back(prefill_row(model, cache, sequence, p, tokens[static_cast<std::size_t>(p)]));
+      rows.back().wants_logits = true;
+      rows.back().wants_taps = !options.tap_boundaries.empty();
+    }
+    const StepOutput output = model.forward(rows, cache, workspace);
+    append(run.logits, device, output.logits);
+    append(run.hidden, device, output.hidden);
+    append(run.taps, device, output.taps);
+    begin = end;
+  }
+  run.kv = read_kv(device, cache, sequence, total);
+  return run;
+}
+
+}  // namespace espalier::testing

@@ -1,0 +1,55 @@
+// What whole-engine tests share: where fixtures are, goldens as plain vectors, running rows through a model.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cache/kv_cache.h"
+#include "device/device.h"
+#include "model/transformer.h"
+
+namespace espalier::testing {
+
+std::filesystem::path data_path(const std::string& name);  // under tests/data
+std::filesystem::path default_model();                     // fetched by `make model`
+
+// The tiny model families, as folder names under tests/data/tiny.
+std::vector<std::string> tiny_families();
+
+// A device with its name in the test output.
+struct NamedDevice {
+  std::string name;
+  std::unique_ptr<Device> (*make)(int threads);
+};
+std::vector<NamedDevice> all_devices();
+
+// A tensor of a golden file.
+std::vector<float> golden_floats(const std::filesystem::path& file, const std::string& tensor);
+std::vector<std::int32_t> golden_tokens(const std::filesystem::path& file, const std::string& tensor);
+
+// One sequence fed to a model in steps of chosen sizes, with everything it computed.
+struct ForwardRun {
+  std::vector<float> logits;  // [tokens, vocabulary]
+  std::vector<float> hidden;  // [tokens, hidden]
+  std::vector<float> taps;    // [tokens, boundaries * hidden]
+  std::vector<std::byte> kv;  // K and V of every layer in logical order of positions
+};
+struct ForwardOptions {
+  DType kv_type = DType::f32;
+  std::vector<std::int64_t> chunks = {};  // step sizes, used in turn; empty: one step
+  std::vector<std::int64_t> tap_boundaries = {};
+};
+ForwardRun run_forward(const Transformer& model, std::span<const std::int32_t> tokens,
+                       const ForwardOptions& options = {});
+
+// K and V of positions [0, length) of a sequence, all layers.
+std::vector<std::byte> read_kv(Device& device, const KvCache& cache, SequenceId sequence, std::int64_t length);
+
+// A prefill row at this position.
+Row prefill_row(const Transformer& model, const KvCache& cache, SequenceId sequence, std::int64_t position,
+                std::int32_t token);
+
+}  // namespace espalier::testing
