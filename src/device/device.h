@@ -70,7 +70,7 @@ struct RowTables {
   ConstView end;             // [R]     never containing the row itself
   ConstView ancestor_count;  // [R]
   ConstView ancestors;       // [R, A]  slots, root first, without the row itself; unused entries are 0
-  ConstView blocks;          // [S, B]  block ids; logical position p lives in slot blocks[s, p / size] * size + p % size
+  ConstView blocks;  // [S, B]  block ids; logical position p lives in slot blocks[s, p / size] * size + p % size
   // u8 [1, 1, R, C] or empty. Column c is logical position c of the row's sequence; 1 hides it, 0 shows it. C is a
   // multiple of 128; padding columns hold 1; no row hides all. It must say the same as the lists above, with the
   // speculative slots of a tree at the logical positions behind the prefix.
@@ -83,10 +83,13 @@ struct KvViews {
   View v;
 };
 
-// What a recorded step depends on besides the contents of its buffers. Equal keys: the same ops on the same views.
+// What a recorded step depends on besides the contents of its buffers. `owner` tells apart who records: equal keys mean
+// the same ops on the same views.
 struct StepKey {
+  const void* owner = nullptr;  // the workspace: its buffers, its model and its cache stay the same while it records
   std::int64_t rows = 0;
   std::int64_t output_rows = 0;
+  std::int64_t logit_rows = 0;
   std::int64_t tap_rows = 0;
   std::int64_t sequences = 0;
   std::int64_t blocks = 0;
@@ -136,9 +139,9 @@ class Device {
   // Float weights: widened to float; one accumulator, acc = fma(W[n,k], x[r,k], acc), k ascending from acc = 0.
   // Block formats: x[r] is quantised, alone, in blocks of 32: absmax below 2^-100: d = 0, q = 0; else d = absmax / 127,
   //   q = rint_to_even(x * (127 / absmax)). Then per block of the weight (the sub-block for K formats: 32 elements, 16
-  //   for q6_k), ascending: acc = fma(w_scale * d, float(dot), acc) with dot the exact integer sum of w_q * q, and where
-  //   the format has a minimum also acc = fma(w_min, d * float(sum of q), acc).
-  //   A row of x with a NaN or an infinity gives NaN in every output.
+  //   for q6_k), ascending: acc = fma(w_scale * d, float(dot), acc) with dot the exact integer sum of w_q * q, and
+  //   where the format has a minimum also acc = fma(w_min, d * float(sum of q), acc). A row of x with a NaN or an
+  //   infinity gives NaN in every output.
   void linear(ConstView x, std::span<const Projection> projections);
 
   // x[r,h,j] = fma(x[r,h,j], c, -(x[r,h,j+half] * s)),  x[r,h,j+half] = fma(x[r,h,j+half], c, old x[r,h,j] * s)
@@ -151,12 +154,11 @@ class Device {
   void kv_write(ConstView k, ConstView v, ConstView slot, const KvViews& kv);
 
   // out[r,h] = (sum_j e[j] * v[j]) / (sum_j e[j]),  e[j] = exp(s[j] - max s),  s[j] = scale * dot16(q[r,h], k[j], dim)
-  // over the keys row r sees, in this order: positions [begin, end) of its sequence, its ancestors, its own slot; or, with
-  // a mask, the shown columns in ascending order (the same keys in the same order).
-  // Query head h reads kv head h / (heads / kv heads). Sums are unnormalised, one accumulator each: acc = fma(e, v, acc),
-  // den = den + e. A hidden key is skipped, never multiplied by 0. If a score is NaN or the maximum is not finite, out[r,h]
-  // is NaN. K and V are read in their stored type, the row's own and those of this step too.
-  // q, out: f32 [rows, heads, dim]
+  // over the keys row r sees, in this order: positions [begin, end) of its sequence, its ancestors, its own slot; or,
+  // with a mask, the shown columns in ascending order (the same keys in the same order). Query head h reads kv head h /
+  // (heads / kv heads). Sums are unnormalised, one accumulator each: acc = fma(e, v, acc), den = den + e. A hidden key
+  // is skipped, never multiplied by 0. If a score is NaN or the maximum is not finite, out[r,h] is NaN. K and V are
+  // read in their stored type, the row's own and those of this step too. q, out: f32 [rows, heads, dim]
   void attention(ConstView q, const KvViews& kv, const RowTables& rows, float scale, View out);
 
   // The same result by the plain route: all scores of a row, hidden columns left out by selection, one softmax, one

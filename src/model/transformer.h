@@ -12,6 +12,7 @@
 #include "device/device.h"
 #include "model/config.h"
 #include "model/rows.h"
+#include "model/step_tables.h"
 #include "model/weights.h"
 
 namespace espalier {
@@ -67,11 +68,10 @@ class Transformer {
   std::int32_t context_begin(std::int64_t position) const;
 
  private:
-  struct Step;
-  void attend(const LayerWeights& layer, const KvViews& kv, const Step& step, Workspace::Buffers& b) const;
-  void feed_forward(const LayerWeights& layer, const Step& step, Workspace::Buffers& b) const;
-  void tap(std::int64_t boundary, const Step& step, Workspace::Buffers& b) const;
-  void run_layers(const KvCache& cache, const Step& step, Workspace::Buffers& b) const;
+  void attend(const LayerWeights& layer, const KvViews& kv, const StepPlan& step, Workspace::Buffers& b) const;
+  void feed_forward(const LayerWeights& layer, const StepPlan& step, Workspace::Buffers& b) const;
+  void tap(std::int64_t boundary, const StepPlan& step, Workspace::Buffers& b) const;
+  void run_layers(const KvCache& cache, const StepPlan& step, Workspace::Buffers& b) const;
 
   Device* device_;
   ModelConfig config_;

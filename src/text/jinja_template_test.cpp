@@ -76,7 +76,7 @@ TEST(JinjaProvenance, ChangedCaseAndEscapesKeepThatOfTheCharacter) {
   EXPECT_EQ(marked("{{ ('ß' + user)|upper }}", "ß"), "SS[SS]");
   EXPECT_EQ(marked("{{ user|tojson }}|{{ [user] }}|{{ {'k': user}|tojson }}", "\"\n"),
             "\"[\\\"\\n]\"|['[\"\\n]']|{\"k\": \"[\\\"\\n]\"}");
-  EXPECT_EQ(marked("{{ user|indent(1) }}", "a\nb"), "[a]\n [b]");
+  EXPECT_EQ(marked("{{ user|indent(1) }}", "a\nb"), "[a\n] [b]");
 }
 
 TEST(JinjaProvenance, BlocksAndMacrosKeepIt) {

@@ -313,10 +313,14 @@ Text indent(Guard& guard, const Text& text, const Text& indentation, bool first,
   const std::vector<Text> lines = split_lines(guard, closed);
   TextBuilder builder(guard);
   if (first) builder.append(indentation);
+  std::size_t offset = 0;  // in `closed`, of the end of the line at hand
   for (std::size_t i = 0; i < lines.size(); ++i) {
-    if (i > 0) builder.append("\n", true);
     if (i > 0 && (blank || !lines[i].empty())) builder.append(indentation);
     builder.append(lines[i]);
+    offset += lines[i].size();
+    // The line end becomes "\n" but stays the work of whoever wrote it.
+    if (i + 1 < lines.size()) builder.append("\n", closed.trusted(offset));
+    offset += closed.bytes().compare(offset, 2, "\r\n") == 0 ? 2 : character_at(closed.bytes(), offset).bytes;
   }
   return builder.take();
 }

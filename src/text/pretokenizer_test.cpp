@@ -73,7 +73,7 @@ TEST(Pretokenizer, AnUnknownNameListsTheKnownOnes) {
     FAIL();
   } catch (const InputError& error) {
     EXPECT_STREQ(error.what(),
-                 "model.gguf: unknown pre-tokenizer \"falcon\", known are: gpt-2, default, smollm, llama-bpe, llama3, "
+                 "model.gguf: unknown pre-tokenizer \"falcon\", known are: gpt-2, smollm, llama-bpe, llama3, "
                  "qwen2, deepseek-r1-qwen, tekken");
   }
 }

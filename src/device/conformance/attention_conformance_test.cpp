@@ -1,0 +1,130 @@
+// kv_write and attention on every device: random trees and prefills of several sequences over random block tables.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <tuple>
+
+#include "device/conformance/attention_scenario.h"
+#include "device/conformance/conformance.h"
+
+namespace espalier {
+namespace {
+
+constexpr AttentionForm kForms[] = {AttentionForm::lists, AttentionForm::mask, AttentionForm::eager};
+
+class AttentionConformance : public testing::TestWithParam<std::tuple<DeviceUnderTest, DType>> {
+ protected:
+  DType type() const { return std::get<1>(GetParam()); }
+
+  std::vector<ScenarioShape> shapes() const {
+    if (test_.has_buckets())
+      return {
+          {.rows = 1, .sequences = 1, .longest_prefix = 5, .block_size = 128, .kv_heads = 1, .group = 2, .dim = 8},
+          {.rows = 8, .sequences = 2, .longest_prefix = 150, .block_size = 128, .kv_heads = 2, .group = 1, .dim = 16},
+          {.rows = 32, .sequences = 3, .longest_prefix = 20, .window = 9, .block_size = 256, .dim = 24}};
+    return {{.rows = 1, .sequences = 1, .longest_prefix = 0, .block_size = 1, .kv_heads = 1, .group = 1, .dim = 1},
+            {.rows = 2, .sequences = 1, .longest_prefix = 3, .block_size = 4, .kv_heads = 1, .group = 5, .dim = 5},
+            {.rows = 3, .sequences = 3, .longest_prefix = 9, .block_size = 2, .kv_heads = 3, .group = 2, .dim = 31},
+            {.rows = 17, .sequences = 2, .longest_prefix = 61, .block_size = 16, .kv_heads = 2, .group = 3, .dim = 64},
+            {.rows = 33, .sequences = 4, .longest_prefix = 30, .window = 7, .block_size = 8, .group = 1, .dim = 97},
+            {.rows = 7, .sequences = 1, .longest_prefix = 300, .window = 250, .block_size = 128, .dim = 16}};
+  }
+
+  DeviceTest test_{std::get<0>(GetParam())};
+};
+
+INSTANTIATE_TEST_SUITE_P(Devices, AttentionConformance,
+                         testing::Combine(testing::ValuesIn(devices_under_test()),
+                                          testing::Values(DType::f16, DType::bf16, DType::f32)),
+                         [](const testing::TestParamInfo<std::tuple<DeviceUnderTest, DType>>& info) {
+                           return std::get<0>(info.param).name + "_" + std::string(name(std::get<1>(info.param)));
+                         });
+
+// Keys nobody may see are NaN throughout, so this also shows that a hidden key enters no sum.
+TEST_P(AttentionConformance, AllFormsGiveTheBitsOfTheReferenceListsWhereverTheBlocksLie) {
+  std::uint64_t seed = 0, placement = 1;
+  for (const ScenarioShape& shape : shapes())
+    for (int repeat = 0; repeat < 2; ++repeat) {
+      SCOPED_TRACE(testing::Message() << shape.rows << " rows, block size " << shape.block_size << ", seed " << ++seed);
+      const AttentionScenario scenario(shape, seed);
+      const std::vector<float> expected = run_attention(test_.judge(), scenario, type(), AttentionForm::lists, 1);
+      ASSERT_TRUE(std::ranges::all_of(expected, [](float x) { return std::isfinite(x); }));
+      for (AttentionForm form : kForms)
+        expect_same_bits(run_attention(test_.tested(), scenario, type(), form, ++placement), expected);
+    }
+}
+
+TEST_P(AttentionConformance, ARowComputedAloneGivesTheSameBits) {
+  std::uint64_t seed = 100;
+  for (const ScenarioShape& shape : shapes()) {
+    SCOPED_TRACE(testing::Message() << shape.rows << " rows, seed " << ++seed);
+    const AttentionScenario scenario(shape, seed);
+    const std::vector<float> all = run_attention(test_.tested(), scenario, type(), AttentionForm::lists, 3);
+    const auto width = static_cast<std::size_t>(shape.heads() * shape.dim);
+    for (std::int64_t r = 0; r < shape.rows; r += 1 + shape.rows / 4) {
+      const AttentionScenario alone = scenario.only(std::span(&r, 1));
+      for (AttentionForm form : kForms)
+        expect_same_bits(run_attention(test_.tested(), alone, type(), form, 4),
+                         std::span(all).subspan(static_cast<std::size_t>(r) * width, width));
+    }
+  }
+}
+
+TEST_P(AttentionConformance, NanAndInfinityInKeysValuesAndQueries) {
+  const float infinity = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+  for (const ScenarioShape& shape : shapes()) {
+    AttentionScenario scenario(shape, 200);
+    RandomValues random(201);
+    for (std::vector<float>& keys : scenario.k)
+      for (float& x : keys)
+        if (random.one_in(400)) x = random.one_in(2) ? infinity : random.one_in(2) ? -infinity : nan;
+    for (std::vector<float>& values : scenario.v)
+      for (float& x : values)
+        if (random.one_in(200)) x = random.one_in(2) ? infinity : nan;
+    for (float& x : scenario.query)
+      if (random.one_in(40)) x *= 1e30f;  // scores far apart, overflowing ones too
+    const std::vector<float> expected = run_attention(test_.judge(), scenario, type(), AttentionForm::lists, 1);
+    for (AttentionForm form : kForms)
+      expect_same_bits(run_attention(test_.tested(), scenario, type(), form, 5), expected);
+  }
+}
+
+// Bits of KV memory, values that round, overflow and vanish in the stored type included.
+TEST_P(AttentionConformance, KvWriteStoresTheRoundedRows) {
+  const std::int64_t rows = test_.row_count(17), heads = 3, dim = 5, block_size = 128, blocks = 2;
+  RandomValues random(300);
+  std::vector<float> k = random.values(rows * heads * dim), v = random.values(rows * heads * dim);
+  for (float& x : k)
+    if (random.one_in(4)) x *= random.one_in(2) ? 1e5f : 1e-7f;
+  std::vector<std::int32_t> slots = random.permutation(blocks * block_size);
+  slots.resize(static_cast<std::size_t>(rows));
+  const auto stored = [&](Device& device) {
+    const PlacedTensor keys = place(device, DType::f32, k, rows), values = place(device, DType::f32, v, rows);
+    const PlacedTensor slot = place(device, DType::i32, slots, 1);
+    const PlacedTensor kv_k(device, type(), blocks, block_size * heads * dim);
+    const PlacedTensor kv_v(device, type(), blocks, block_size * heads * dim);
+    device.kv_write(keys.view().reshaped({rows, heads, dim}), values.view().reshaped({rows, heads, dim}),
+                    slot.view().reshaped({rows}),
+                    {kv_k.view().reshaped({blocks, block_size, heads, dim}),
+                     kv_v.view().reshaped({blocks, block_size, heads, dim})});
+    std::vector<std::vector<std::uint16_t>> both;
+    if (type() == DType::f32) {
+      for (const PlacedTensor* memory : {&kv_k, &kv_v}) {
+        both.emplace_back();
+        for (std::uint32_t bits : memory->values<std::uint32_t>()) {
+          both.back().push_back(static_cast<std::uint16_t>(bits));
+          both.back().push_back(static_cast<std::uint16_t>(bits >> 16));
+        }
+      }
+    } else {
+      both = {kv_k.values<std::uint16_t>(), kv_v.values<std::uint16_t>()};
+    }
+    return both;
+  };
+  EXPECT_EQ(stored(test_.tested()), stored(test_.judge()));
+}
+
+}  // namespace
+}  // namespace espalier

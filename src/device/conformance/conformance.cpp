@@ -1,0 +1,71 @@
+#include "device/conformance/conformance.h"
+
+#include <numeric>
+#include <set>
+
+#include "device/checked/checked_device.h"
+#include "device/conformance/remote_device.h"
+#include "device/reference/reference_device.h"
+
+namespace espalier {
+namespace {
+
+constexpr CheckedOptions kAscend{.profile = CheckedProfile::ascend};
+
+}  // namespace
+
+std::vector<DeviceUnderTest> devices_under_test() {
+  return {
+      {"reference_1", [] { return make_reference_device(1); }},
+      {"reference_2", [] { return make_reference_device(2); }},
+      {"reference_3", [] { return make_reference_device(3); }},
+      {"checked", [] { return make_checked_device(make_reference_device()); }},
+      {"checked_remote", [] { return make_checked_device(make_remote_device(make_reference_device())); }},
+      {"checked_ascend", [] { return make_checked_device(make_reference_device(), kAscend); }, false},
+  };
+}
+
+DeviceTest::DeviceTest(const DeviceUnderTest& description)
+    : description_(description), tested_(description.make()), judge_(make_reference_device()) {}
+
+std::vector<std::int64_t> DeviceTest::row_counts() const {
+  const auto buckets = tested_->row_buckets();
+  if (!buckets.empty()) return {buckets.begin(), buckets.end()};
+  return {1, 2, 3, 7, 17, 33, 64};
+}
+
+std::int64_t DeviceTest::row_count(std::int64_t n) const {
+  const auto buckets = tested_->row_buckets();
+  if (buckets.empty()) return n;
+  for (std::int64_t bucket : buckets)
+    if (bucket >= n) return bucket;
+  return buckets.back();
+}
+
+std::vector<Placement> DeviceTest::placements(bool may_be_strided) const {
+  std::vector<Placement> all;
+  if (may_be_strided) all.push_back({.offset_bytes = 0, .extra_columns = 8});
+  if (description_.any_alignment) all.push_back({.offset_bytes = 4, .extra_columns = 0});
+  if (description_.any_alignment && may_be_strided) all.push_back({.offset_bytes = 4, .extra_columns = 3});
+  if (all.empty()) all.push_back({.offset_bytes = 32, .extra_columns = 0});
+  return all;
+}
+
+void DeviceTest::expect_conforming(const RowOp& op, std::int64_t rows, bool may_be_strided) {
+  std::vector<std::int64_t> all(static_cast<std::size_t>(rows));
+  std::iota(all.begin(), all.end(), 0);
+  const std::vector<float> expected = op(judge(), all, {});
+  const std::vector<Placement> others = placements(may_be_strided);
+  for (Placement placement : {Placement{}, others[calls_++ % others.size()]}) {
+    SCOPED_TRACE(testing::Message() << rows << " rows, offset " << placement.offset_bytes << " bytes, "
+                                    << placement.extra_columns << " columns between rows");
+    expect_same_bits(op(tested(), all, placement), expected);
+  }
+  const std::size_t width = expected.size() / all.size();
+  for (std::int64_t r : std::set<std::int64_t>{0, 1 % rows, rows / 2, rows - 1}) {
+    SCOPED_TRACE(testing::Message() << "row " << r << " of " << rows << " computed alone");
+    expect_same_bits(op(tested(), {r}, {}), std::span(expected).subspan(static_cast<std::size_t>(r) * width, width));
+  }
+}
+
+}  // namespace espalier

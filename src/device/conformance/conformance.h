@@ -1,0 +1,75 @@
+// The conformance suite: every op of device.h on every device, compared with the reference device bit by bit. A device
+// joins by one line in devices_under_test().
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "device/conformance/placed_tensor.h"
+#include "device/conformance/random_values.h"
+#include "device/device.h"
+
+namespace espalier {
+
+struct DeviceUnderTest {
+  std::string name;  // letters, digits and underscores
+  std::function<std::unique_ptr<Device>()> make;
+  bool any_alignment = true;  // operands may start on any multiple of their element size
+};
+inline std::ostream& operator<<(std::ostream& out, const DeviceUnderTest& device) {
+  return out << device.name;
+}
+
+std::vector<DeviceUnderTest> devices_under_test();
+
+struct NameOfDevice {
+  std::string operator()(const testing::TestParamInfo<DeviceUnderTest>& info) const { return info.param.name; }
+};
+
+// An op over rows: computes the rows listed, taken from inputs it holds, with its operands placed as told where the
+// contract leaves that open. Returns the outputs row by row.
+using RowOp = std::function<std::vector<float>(Device&, const std::vector<std::int64_t>& rows, Placement)>;
+
+class DeviceTest {
+ public:
+  explicit DeviceTest(const DeviceUnderTest& description);
+
+  Device& tested() { return *tested_; }
+  Device& judge() { return *judge_; }
+
+  bool has_buckets() const { return !tested_->row_buckets().empty(); }
+  // Row counts to try: 1, odd, prime, larger than a tile; or the device's buckets.
+  std::vector<std::int64_t> row_counts() const;
+  // One that the device accepts, at least n if there is one.
+  std::int64_t row_count(std::int64_t n) const;
+  // Other places for operands than dense and on 64 bytes.
+  std::vector<Placement> placements(bool may_be_strided) const;
+
+  // The judge's bits for all rows, wherever the operands lie (one of the placements in turn), and the same bits for
+  // rows computed alone.
+  void expect_conforming(const RowOp& op, std::int64_t rows, bool may_be_strided);
+
+ private:
+  DeviceUnderTest description_;
+  std::unique_ptr<Device> tested_;
+  std::unique_ptr<Device> judge_;
+  std::size_t calls_ = 0;
+};
+
+// Rows `rows` of a matrix given row by row.
+template <typename T>
+std::vector<T> select_rows(const std::vector<T>& matrix, const std::vector<std::int64_t>& rows, std::int64_t width) {
+  std::vector<T> selected;
+  for (std::int64_t r : rows)
+    selected.insert(selected.end(), matrix.begin() + r * width, matrix.begin() + (r + 1) * width);
+  return selected;
+}
+
+inline constexpr std::int64_t kWidths[] = {1, 5, 16, 31, 64, 97, 256, 257};
+
+}  // namespace espalier

@@ -1,0 +1,136 @@
+// linear on every device: each weight type, mixed stacks, several products of one input, with and without bias.
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <tuple>
+
+#include "device/conformance/conformance.h"
+
+namespace espalier {
+namespace {
+
+// A weight as the file would hold it.
+struct HostWeight {
+  struct Part {
+    DType type;
+    std::int64_t outputs;
+    std::vector<std::byte> bytes;
+  };
+  std::int64_t inputs = 0;
+  std::int64_t outputs = 0;
+  std::vector<Part> parts = {};
+  std::vector<float> bias = {};  // empty: none
+
+  void stack(RandomValues& random, DType type, std::int64_t more_outputs) {
+    parts.push_back({type, more_outputs, random.weight(type, more_outputs, inputs)});
+    outputs += more_outputs;
+  }
+  std::unique_ptr<const Weight> load(Device& device) const {
+    std::vector<WeightPart> views;
+    for (const Part& part : parts) views.push_back({part.type, part.outputs, inputs, part.bytes});
+    return device.load_weight(views);
+  }
+};
+
+// One linear over all weights; the outputs of a row one after the other.
+RowOp linear_of(const std::vector<float>& x, const std::vector<HostWeight>& weights) {
+  return [&x, &weights](Device& device, const std::vector<std::int64_t>& rows, Placement placement) {
+    const std::int64_t inputs = weights[0].inputs;
+    const auto count = static_cast<std::int64_t>(rows.size());
+    const PlacedTensor input = place(device, DType::f32, select_rows(x, rows, inputs), count, placement);
+    std::vector<std::unique_ptr<const Weight>> loaded;
+    std::vector<PlacedTensor> outputs, biases;
+    std::vector<Projection> projections;
+    for (const HostWeight& weight : weights) {
+      loaded.push_back(weight.load(device));
+      outputs.emplace_back(device, DType::f32, count, weight.outputs, placement);
+      ConstView bias;
+      if (!weight.bias.empty()) {
+        biases.push_back(place(device, DType::f32, weight.bias, 1, {placement.offset_bytes, 0}));
+        bias = biases.back().view().reshaped({weight.outputs});
+      }
+      projections.push_back({loaded.back().get(), bias, outputs.back().view()});
+    }
+    device.linear(input, projections);
+    std::vector<std::vector<float>> results;
+    for (const PlacedTensor& output : outputs) results.push_back(output.values<float>());
+    std::vector<float> by_row;
+    for (std::int64_t r = 0; r < count; ++r)
+      for (std::size_t i = 0; i < weights.size(); ++i) {
+        const auto width = weights[i].outputs;
+        by_row.insert(by_row.end(), results[i].begin() + r * width, results[i].begin() + (r + 1) * width);
+      }
+    return by_row;
+  };
+}
+
+// In the order in which row counts 1, 1, 2, 2, 3, 3, ... meet them.
+constexpr std::int64_t kOutputs[] = {257, 1, 64, 16, 256, 5, 31, 97, 97, 64, 31};
+
+std::vector<std::int64_t> input_sizes(DType type) {
+  const std::int64_t block = traits(type).block_elements;
+  if (block == 1) return {1, 5, 16, 31, 64, 97, 256, 257};
+  if (block == 32) return {32, 64, 96, 224, 352};
+  return {256, 512, 768};
+}
+
+class LinearConformance : public testing::TestWithParam<std::tuple<DeviceUnderTest, DType>> {
+ protected:
+  DType type() const { return std::get<1>(GetParam()); }
+  DeviceTest test_{std::get<0>(GetParam())};
+  RandomValues random_{23};
+};
+
+INSTANTIATE_TEST_SUITE_P(Devices, LinearConformance,
+                         testing::Combine(testing::ValuesIn(devices_under_test()), testing::ValuesIn(kLinearTypes)),
+                         [](const testing::TestParamInfo<std::tuple<DeviceUnderTest, DType>>& info) {
+                           return std::get<0>(info.param).name + "_" + std::string(name(std::get<1>(info.param)));
+                         });
+
+TEST_P(LinearConformance, EveryShape) {
+  const std::vector<std::int64_t> inputs = input_sizes(type());
+  std::size_t i = 0;
+  for (std::int64_t rows : test_.row_counts())
+    for (int repeat = 0; repeat < (rows > 16 ? 1 : 2); ++repeat, ++i) {
+      HostWeight weight{.inputs = inputs[i % inputs.size()]};
+      weight.stack(random_, type(), kOutputs[i % std::size(kOutputs)]);
+      if (i % 2 == 1) weight.bias = random_.values(weight.outputs);
+      SCOPED_TRACE(testing::Message() << weight.outputs << " outputs, " << weight.inputs << " inputs");
+      test_.expect_conforming(linear_of(random_.values(rows * weight.inputs), {weight}), rows, true);
+    }
+}
+
+TEST_P(LinearConformance, SeveralProductsOfOneInputAndMixedStacks) {
+  const std::int64_t inputs = input_sizes(type()).back() < 256 ? 256 : 512;
+  std::vector<HostWeight> weights(3, HostWeight{.inputs = inputs});
+  weights[0].stack(random_, type(), 17);
+  weights[0].stack(random_, DType::q8_0, 5);
+  weights[0].stack(random_, DType::f16, 1);
+  weights[1].stack(random_, DType::f32, 3);
+  weights[1].stack(random_, type(), 33);
+  weights[1].bias = random_.values(weights[1].outputs);
+  weights[2].stack(random_, type(), 1);
+  const std::int64_t rows = test_.row_count(7);
+  test_.expect_conforming(linear_of(random_.values(rows * inputs), weights), rows, true);
+}
+
+TEST_P(LinearConformance, NanInfinityZeroAndTinyRows) {
+  const std::int64_t inputs = input_sizes(type()).back(), rows = test_.row_count(8);
+  HostWeight weight{.inputs = inputs};
+  weight.stack(random_, type(), 19);
+  std::vector<float> x = random_.values(rows * inputs);
+  const auto row = [&](std::int64_t r) {
+    return std::span(x).subspan(static_cast<std::size_t>(r * inputs), static_cast<std::size_t>(inputs));
+  };
+  row(0)[0] = std::numeric_limits<float>::quiet_NaN();
+  row(1).back() = std::numeric_limits<float>::infinity();
+  for (float& v : row(2)) v = 0;
+  for (float& v : row(3)) v *= 0x1p-120f;  // quantised to zero
+  for (float& v : row(4)) v *= 0x1p-99f;   // just not
+  for (float& v : row(5)) v *= 0x1p120f;
+  for (float& v : row(6)) v = -0.0f;
+  test_.expect_conforming(linear_of(x, {weight}), rows, true);
+}
+
+}  // namespace
+}  // namespace espalier

@@ -1,0 +1,33 @@
+// Random inputs for device tests: the same on every machine for a seed.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <random>
+#include <vector>
+
+#include "base/dtype.h"
+
+namespace espalier {
+
+class RandomValues {
+ public:
+  explicit RandomValues(std::uint64_t seed) : bits_(seed) {}
+
+  std::int64_t below(std::int64_t n) { return static_cast<std::int64_t>(bits_() % static_cast<std::uint64_t>(n)); }
+  std::int64_t between(std::int64_t low, std::int64_t high) { return low + below(high - low + 1); }
+  bool one_in(std::int64_t n) { return below(n) == 0; }
+  // Magnitudes from 2^-6 to 2^2, so that the order of a sum shows in its last bits.
+  float value();
+  std::vector<float> values(std::int64_t n);
+  std::vector<std::int32_t> permutation(std::int64_t n);
+  // Rows of a weight in any linear type: random blocks with finite scales.
+  std::vector<std::byte> weight(DType type, std::int64_t outputs, std::int64_t inputs);
+
+ private:
+  void weight_block(DType type, std::byte* block);
+
+  std::mt19937_64 bits_;
+};
+
+}  // namespace espalier

@@ -1,0 +1,220 @@
+// The ops that treat each row by itself: embed, rms_norm, rope, swiglu, add, gather_rows, argmax, top_k.
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "device/conformance/conformance.h"
+
+namespace espalier {
+namespace {
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+std::vector<float> as_floats(const std::vector<std::int32_t>& ids) {
+  return {ids.begin(), ids.end()};
+}
+
+// Values with ties, zeros of both signs, subnormals, and now and then a NaN or an infinity.
+std::vector<float> awkward_values(RandomValues& random, std::int64_t n) {
+  constexpr float kAwkward[] = {0.0f, -0.0f, 1.0f, 1.0f, -1.0f, 1e-42f, -1e-42f, 3e38f, kInfinity, -kInfinity, kNan};
+  std::vector<float> values = random.values(n);
+  for (float& x : values)
+    if (random.one_in(6)) x = kAwkward[random.below(std::size(kAwkward))];
+  return values;
+}
+
+class RowsConformance : public testing::TestWithParam<DeviceUnderTest> {
+ protected:
+  // Runs the check for every row count of the device and every width, with ordinary and awkward values in turn.
+  void for_each_shape(std::span<const std::int64_t> widths,
+                      const std::function<void(std::int64_t rows, std::int64_t width, bool awkward)>& check_shape) {
+    bool awkward = false;
+    std::size_t i = 0;
+    for (std::int64_t rows : test_.row_counts())
+      for (int repeat = 0; repeat < 3; ++repeat) {
+        const std::int64_t width = widths[i++ % widths.size()];
+        SCOPED_TRACE(testing::Message() << "width " << width << (awkward ? ", awkward values" : ""));
+        check_shape(rows, width, awkward);
+        awkward = !awkward;
+      }
+  }
+  std::vector<float> values(std::int64_t n, bool awkward) {
+    return awkward ? awkward_values(random_, n) : random_.values(n);
+  }
+
+  DeviceTest test_{GetParam()};
+  RandomValues random_{11};
+};
+
+INSTANTIATE_TEST_SUITE_P(Devices, RowsConformance, testing::ValuesIn(devices_under_test()), NameOfDevice());
+
+TEST_P(RowsConformance, Embed) {
+  for (DType type : kLinearTypes) {
+    const std::int64_t width = is_float(type) ? 97 : 2 * traits(type).block_elements;
+    const std::int64_t vocabulary = 37;
+    const std::vector<std::byte> bytes = random_.weight(type, vocabulary, width);
+    const std::int64_t rows = test_.row_count(17);
+    const std::vector<std::int32_t> tokens = [&] {
+      std::vector<std::int32_t> ids;
+      for (std::int64_t i = 0; i < rows; ++i) ids.push_back(static_cast<std::int32_t>(random_.below(vocabulary)));
+      ids.front() = 0;
+      ids.back() = static_cast<std::int32_t>(vocabulary - 1);
+      return ids;
+    }();
+    SCOPED_TRACE(testing::Message() << name(type));
+    test_.expect_conforming(
+        [&](Device& device, const std::vector<std::int64_t>& which, Placement placement) {
+          const WeightPart part{type, vocabulary, width, bytes};
+          const auto table = device.load_weight({&part, 1});
+          const auto count = static_cast<std::int64_t>(which.size());
+          const PlacedTensor token = place(device, DType::i32, select_rows(tokens, which, 1), 1, placement);
+          const PlacedTensor y(device, DType::f32, count, width, placement);
+          device.embed(*table, token.view().reshaped({count}), y);
+          return y.values<float>();
+        },
+        rows, false);
+  }
+}
+
+TEST_P(RowsConformance, RmsNorm) {
+  for_each_shape(kWidths, [&](std::int64_t rows, std::int64_t dim, bool awkward) {
+    const std::vector<float> x = values(rows * dim, awkward), w = random_.values(dim);
+    test_.expect_conforming(
+        [&](Device& device, const std::vector<std::int64_t>& which, Placement placement) {
+          const auto count = static_cast<std::int64_t>(which.size());
+          const PlacedTensor y(device, DType::f32, count, dim, placement);
+          device.rms_norm(place(device, DType::f32, select_rows(x, which, dim), count, placement),
+                          place(device, DType::f32, w, 1, placement).view().reshaped({dim}), 1e-5f, y);
+          return y.values<float>();
+        },
+        rows, false);
+  });
+}
+
+TEST_P(RowsConformance, RmsNormOfEachHead) {
+  const std::int64_t heads = 3;
+  for_each_shape(kWidths, [&](std::int64_t rows, std::int64_t dim, bool awkward) {
+    const std::vector<float> x = values(rows * heads * dim, awkward), w = random_.values(dim);
+    test_.expect_conforming(
+        [&](Device& device, const std::vector<std::int64_t>& which, Placement placement) {
+          const auto count = static_cast<std::int64_t>(which.size());
+          const PlacedTensor input = place(device, DType::f32, select_rows(x, which, heads * dim), count, placement);
+          const PlacedTensor y(device, DType::f32, count, heads * dim, placement);
+          device.rms_norm(input.view().reshaped({count, heads, dim}),
+                          place(device, DType::f32, w, 1, placement).view().reshaped({dim}), 1e-5f,
+                          y.view().reshaped({count, heads, dim}));
+          return y.values<float>();
+        },
+        rows, false);
+  });
+}
+
+TEST_P(RowsConformance, Rope) {
+  constexpr std::int64_t kHalves[] = {1, 5, 8, 31, 32, 48, 64};
+  const std::int64_t heads = 3, positions = 19;
+  for_each_shape(kHalves, [&](std::int64_t rows, std::int64_t half, bool awkward) {
+    const std::int64_t width = heads * 2 * half;
+    const std::vector<float> x = values(rows * width, awkward);
+    const std::vector<float> cosine = random_.values(positions * half), sine = random_.values(positions * half);
+    std::vector<std::int32_t> position;
+    for (std::int64_t r = 0; r < rows; ++r) position.push_back(static_cast<std::int32_t>((r * 7 + 18) % positions));
+    test_.expect_conforming(
+        [&](Device& device, const std::vector<std::int64_t>& which, Placement placement) {
+          const auto count = static_cast<std::int64_t>(which.size());
+          const PlacedTensor y = place(device, DType::f32, select_rows(x, which, width), count, placement);
+          const PlacedTensor p = place(device, DType::i32, select_rows(position, which, 1), 1, placement);
+          device.rope(y.view().reshaped({count, heads, 2 * half}), p.view().reshaped({count}),
+                      place(device, DType::f32, cosine, positions, placement),
+                      place(device, DType::f32, sine, positions, placement));
+          return y.values<float>();
+        },
+        rows, false);
+  });
+}
+
+TEST_P(RowsConformance, Swiglu) {
+  for_each_shape(kWidths, [&](std::int64_t rows, std::int64_t width, bool awkward) {
+    std::vector<float> x = values(rows * 2 * width, awkward);
+    for (std::size_t i = 0; i < x.size(); i += 3) x[i] *= 40;  // both ends of the exponential
+    test_.expect_conforming(
+        [&](Device& device, const std::vector<std::int64_t>& which, Placement placement) {
+          const auto count = static_cast<std::int64_t>(which.size());
+          const PlacedTensor y(device, DType::f32, count, width, placement);
+          device.swiglu(place(device, DType::f32, select_rows(x, which, 2 * width), count, placement), y);
+          return y.values<float>();
+        },
+        rows, false);
+  });
+}
+
+TEST_P(RowsConformance, Add) {
+  for_each_shape(kWidths, [&](std::int64_t rows, std::int64_t width, bool awkward) {
+    const std::vector<float> x = values(rows * width, awkward), y = values(rows * width, awkward);
+    test_.expect_conforming(
+        [&](Device& device, const std::vector<std::int64_t>& which, Placement placement) {
+          const auto count = static_cast<std::int64_t>(which.size());
+          const PlacedTensor sum = place(device, DType::f32, select_rows(x, which, width), count, placement);
+          device.add(sum, place(device, DType::f32, select_rows(y, which, width), count, placement));
+          return sum.values<float>();
+        },
+        rows, false);
+  });
+}
+
+TEST_P(RowsConformance, GatherRows) {
+  const std::int64_t source_rows = 23;
+  for_each_shape(kWidths, [&](std::int64_t rows, std::int64_t width, bool awkward) {
+    const std::vector<float> x = values(source_rows * width, awkward);
+    std::vector<std::int32_t> index;
+    for (std::int64_t r = 0; r < rows; ++r) index.push_back(static_cast<std::int32_t>((r * 5 + 22) % source_rows));
+    test_.expect_conforming(
+        [&](Device& device, const std::vector<std::int64_t>& which, Placement placement) {
+          const auto count = static_cast<std::int64_t>(which.size());
+          const PlacedTensor y(device, DType::f32, count, width, placement);
+          const Placement dense{placement.offset_bytes, 0};
+          device.gather_rows(place(device, DType::f32, x, source_rows, dense),
+                             place(device, DType::i32, select_rows(index, which, 1), 1, dense).view().reshaped({count}),
+                             y);
+          return y.values<float>();
+        },
+        rows, true);
+  });
+}
+
+TEST_P(RowsConformance, Argmax) {
+  for_each_shape(kWidths, [&](std::int64_t rows, std::int64_t width, bool awkward) {
+    const std::vector<float> x = values(rows * width, awkward);
+    test_.expect_conforming(
+        [&](Device& device, const std::vector<std::int64_t>& which, Placement placement) {
+          const auto count = static_cast<std::int64_t>(which.size());
+          const PlacedTensor id(device, DType::i32, 1, count, {placement.offset_bytes, 0});
+          device.argmax(place(device, DType::f32, select_rows(x, which, width), count, placement),
+                        id.view().reshaped({count}));
+          return as_floats(id.values<std::int32_t>());
+        },
+        rows, true);
+  });
+}
+
+TEST_P(RowsConformance, TopK) {
+  for_each_shape(kWidths, [&](std::int64_t rows, std::int64_t width, bool awkward) {
+    const std::vector<float> x = values(rows * width, awkward);
+    const std::int64_t k = random_.between(1, width);
+    test_.expect_conforming(
+        [&](Device& device, const std::vector<std::int64_t>& which, Placement placement) {
+          const auto count = static_cast<std::int64_t>(which.size());
+          const Placement dense{placement.offset_bytes, 0};
+          const PlacedTensor value(device, DType::f32, count, k, dense), id(device, DType::i32, count, k, dense);
+          device.top_k(place(device, DType::f32, select_rows(x, which, width), count, placement), value, id);
+          std::vector<float> rows_of_both;
+          const std::vector<float> values = value.values<float>(), ids = as_floats(id.values<std::int32_t>());
+          for (std::size_t i = 0; i < values.size(); ++i) rows_of_both.insert(rows_of_both.end(), {values[i], ids[i]});
+          return rows_of_both;
+        },
+        rows, true);
+  });
+}
+
+}  // namespace
+}  // namespace espalier
