@@ -7,7 +7,7 @@ add_library(espalier_flags INTERFACE)
 target_include_directories(espalier_flags INTERFACE ${PROJECT_SOURCE_DIR}/src)
 target_compile_options(espalier_flags INTERFACE -Wall -Wextra -Werror -ffp-contract=off)
 
-# The baseline instruction set. An older CPU gets one clear line from base/cpu_baseline.cpp instead of a crash.
+# The baseline instruction set. An older CPU gets one clear line from cli/cpu_baseline.cpp instead of a crash.
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   set(ESPALIER_BASELINE -march=x86-64-v3)
 elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")

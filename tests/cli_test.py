@@ -5,6 +5,7 @@ Runs on the tiny models of tests/data, so no download is needed."""
 import json
 import os
 import pty
+import select
 import signal
 import subprocess
 import sys
@@ -88,6 +89,14 @@ class Generate(unittest.TestCase):
         self.assertEqual(result.returncode, 1)
         self.assertEqual(result.stderr, "espalier: standard output: cannot write: No space left on device\n")
 
+    def test_a_closed_pipe_is_a_failure_with_one_line(self):
+        read_end, write_end = os.pipe()
+        os.close(read_end)
+        result = generate("-n", "4", "hello", stdout=write_end)
+        os.close(write_end)
+        self.assertEqual((result.returncode, result.stderr),
+                         (1, "espalier: standard output: cannot write: Broken pipe\n"))
+
     def test_interrupting_stops_the_answer_and_still_prints_it(self):
         process = subprocess.Popen([str(ESPALIER), "generate", "--model", MODEL, "--json", "-n", "400", "--checked",
                                     "--ignore-eos", "hello"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -108,7 +117,11 @@ class Usage(unittest.TestCase):
 
     def test_each_wrong_use_is_one_line_and_exit_code_2(self):
         given = ("generate", "--model", MODEL)
-        self.refused("subcommand")
+        self.refused("a command is missing")
+        self.refused("unknown command 'bogus'", "bogus")
+        self.refused("unknown command 'bogus'", "bogus", "--model", MODEL)
+        self.refused("999999: the vocabulary has 272", *given, "--logit-bias", "999999=1", "hello")
+        self.refused("only one of them", "inspect", MODEL, "--model", MODEL)
         self.refused("--nonsense", *given, "--nonsense", "hello")
         self.refused("PROMPT is missing", *given)
         self.refused("the prompt is empty", *given, "")
@@ -166,12 +179,19 @@ class Chat(unittest.TestCase):
         process = subprocess.Popen([str(ESPALIER), "chat", "--model", MODEL, "--checked", "-n", "400", "--ignore-eos"],
                                    stdin=slave, stdout=slave, stderr=slave, start_new_session=True)
         os.close(slave)
-        shown = self.read_until(master, b"> ")
+        self.read_until(master, b"> ")
         os.write(master, b"hello\n")
-        time.sleep(1)
+        self.read_until(master, b"hello\n")
+        os.read(master, 1)  # the answer has begun
         process.send_signal(signal.SIGINT)
         shown = self.read_until(master, b"\n> ")
-        self.assertTrue(b"[stopped]" in shown or b"[--max-tokens reached]" in shown, shown)
+        self.assertIn(b"[stopped]", shown)
+        process.send_signal(signal.SIGINT)  # too late for the answer: still not the end of the conversation
+        self.assertIn(b"/exit", self.read_until(master, b"\n> "))
+        os.write(master, b"hello\n")
+        self.read_until(master, b"hello\n")
+        process.send_signal(signal.SIGINT)
+        self.read_until(master, b"\n> ")
         os.write(master, b"/exit\n")
         self.assertEqual(process.wait(timeout=60), 0)
         os.close(master)
@@ -179,6 +199,8 @@ class Chat(unittest.TestCase):
     def read_until(self, descriptor, end):
         data = b""
         while not data.replace(b"\r", b"").endswith(end):
+            if not select.select([descriptor], [], [], 60)[0]:
+                self.fail(f"nothing more came after {data!r}, expected {end!r}")
             part = os.read(descriptor, 4096)
             if not part:
                 break

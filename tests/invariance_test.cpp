@@ -32,22 +32,33 @@ struct Case {
   DType kv_type;
 };
 
+std::string describe(const Case& c) {
+  return c.family + "_" + c.device.name + "_" + std::string(name(c.kv_type));
+}
+void PrintTo(const Case& c, std::ostream* out) {
+  *out << describe(c);
+}
+
 class Invariance : public ::testing::TestWithParam<Case> {};
 
 TEST_P(Invariance, OneStepTokenByTokenAndRandomChunksGiveTheSameBits) {
   const auto& [family, named, kv_type] = GetParam();
   constexpr std::uint32_t kSeed = 11;
   SCOPED_TRACE(::testing::Message() << "seed " << kSeed);
+  std::mt19937 random(kSeed);
   const auto first_device = all_devices()[0].make(1);
   const Transformer judge = load_transformer(*first_device, data_path("tiny/" + family));
-  const auto tokens = random_tokens(61, judge.config().vocabulary, kSeed);
+  // One family goes beyond the 128 slots of a block.
+  const auto tokens = random_tokens(family == "smollm2" ? 150 : 61, judge.config().vocabulary, kSeed);
   const ForwardRun expected = run_forward(judge, tokens, {.kv_type = kv_type});
   for (int threads : {1, 2, 3}) {
     const auto device = named.make(threads);
     const Transformer model = load_transformer(*device, data_path("tiny/" + family));
     expect_equal_bits(run_forward(model, tokens, {.kv_type = kv_type}), expected);
     expect_equal_bits(run_forward(model, tokens, {.kv_type = kv_type, .chunks = {1}}), expected);
-    expect_equal_bits(run_forward(model, tokens, {.kv_type = kv_type, .chunks = {7, 1, 19, 2}}), expected);
+    std::vector<std::int64_t> chunks;
+    for (int i = 0; i < 20; ++i) chunks.push_back(1 + static_cast<std::int64_t>(random() % 23));
+    expect_equal_bits(run_forward(model, tokens, {.kv_type = kv_type, .chunks = chunks}), expected);
   }
 }
 
@@ -96,9 +107,8 @@ std::vector<Case> cases() {
   return all;
 }
 
-INSTANTIATE_TEST_SUITE_P(Tiny, Invariance, ::testing::ValuesIn(cases()), [](const auto& info) {
-  return info.param.family + "_" + info.param.device.name + "_" + std::string(name(info.param.kv_type));
-});
+INSTANTIATE_TEST_SUITE_P(Tiny, Invariance, ::testing::ValuesIn(cases()),
+                         [](const auto& info) { return describe(info.param); });
 
 }  // namespace
 }  // namespace espalier::testing

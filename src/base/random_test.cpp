@@ -35,6 +35,7 @@ TEST(Uniform, FillsTheUnitIntervalEvenlyForNeighbouringSeedsAndPositions) {
 // A change here changes the text that users get for a seed.
 TEST(Uniform, SelectedValuesNeverChange) {
   EXPECT_EQ(mix64(1), 0x5692161d100b05e5ull);
+  EXPECT_EQ(uniform(7, 40), 0x1.a1ba66e7286d8p-1);
 }
 
 }  // namespace

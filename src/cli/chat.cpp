@@ -1,24 +1,22 @@
 #include <unistd.h>
 
-#include <iostream>
-
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/interrupt.h"
+#include "cli/line_reader.h"
 #include "cli/options.h"
 #include "cli/progress.h"
 
 namespace espalier {
 namespace {
 
-struct ChatFlags {
+struct ConversationFlags {
   EngineOptions engine;
   SamplingFlags sampling;
-  std::string system;
+  ChatFlags chat;
 };
 
-constexpr std::string_view kHelp =
-    "/reset starts a new conversation, /exit (or Ctrl-D) leaves; Ctrl-C stops an answer\n";
+constexpr std::string_view kHelp = "/reset starts a new conversation, /exit or Ctrl-D leaves, Ctrl-C stops an answer\n";
 
 // Shown only to a person at a terminal; a script gets the answers alone.
 void show_note(std::string_view text) {
@@ -28,8 +26,20 @@ void show_note(std::string_view text) {
   }
 }
 
-void answer(Session& session, const std::string& line, const TextOptions& options) {
-  const InterruptGuard interrupt;
+// The next line that was typed; nothing at the end of the input. A Ctrl-C that came too late for the answer it was
+// meant for must not end a conversation at a terminal: it only tells how to leave.
+std::optional<std::string> next_line(LineReader& lines, InterruptGuard& interrupt) {
+  while (true) {
+    show_note("\n> ");
+    std::optional<std::string> line = lines.next();
+    if (line || !interrupt.interrupted() || !isatty(STDIN_FILENO)) return line;
+    interrupt.clear();
+    show_note("\n");
+    show_note(kHelp);
+  }
+}
+
+void answer(Session& session, const std::string& line, const TextOptions& options, const InterruptGuard& interrupt) {
   std::optional<ProgressBar> bar(std::in_place, "reading");
   TextEvents events;
   events.cancelled = [&] { return interrupt.interrupted(); };
@@ -52,22 +62,22 @@ void answer(Session& session, const std::string& line, const TextOptions& option
   flush_output();
 }
 
-int run_chat(const ChatFlags& flags) {
+int run_chat(const ConversationFlags& flags) {
   const TextOptions options = text_options(flags.sampling);
   if (flags.sampling.logprobs >= 0) throw InputError("--logprobs: only with generate --json");
   const Engine engine = open_engine(flags.engine);
   if (!engine.text->chat_template) input_error("{}: the model has no chat template", engine.path.string());
-  Session session(*engine.text, *engine.decoder);
-  session.reset(flags.system);
+  Session session(*engine.text, *engine.decoder, chat_context(flags.chat));
+  session.reset(flags.chat.system);
   show_note(kHelp);
-  while (true) {
-    show_note("\n> ");
-    std::string line;
-    if (!std::getline(std::cin, line)) break;
+  InterruptGuard interrupt;
+  LineReader lines(interrupt);
+  while (const auto typed = next_line(lines, interrupt)) {
+    const std::string& line = *typed;
     if (line.empty()) continue;
     if (line == "/exit" || line == "/quit") break;
     if (line == "/reset") {
-      session.reset(flags.system);
+      session.reset(flags.chat.system);
       continue;
     }
     if (line == "/help") {
@@ -75,7 +85,8 @@ int run_chat(const ChatFlags& flags) {
       continue;
     }
     try {
-      answer(session, line, options);
+      interrupt.clear();
+      answer(session, line, options, interrupt);
     } catch (const InputError& error) {
       // One bad turn (a prompt beyond the context, say) does not end the conversation.
       fmt::print(stderr, "espalier: {}\n", error.what());
@@ -89,9 +100,9 @@ int run_chat(const ChatFlags& flags) {
 
 Command add_chat(CLI::App& app) {
   CLI::App* command = app.add_subcommand("chat", "talk with the model");
-  auto flags = std::make_shared<ChatFlags>();
+  auto flags = std::make_shared<ConversationFlags>();
   flags->sampling.max_tokens = 1024;
-  command->add_option("--system", flags->system, "the system message of the chat")->type_name("TEXT");
+  add_chat_flags(*command, flags->chat);
   add_engine_flags(*command, flags->engine);
   add_sampling_flags(*command, flags->sampling);
   return [flags] { return run_chat(*flags); };

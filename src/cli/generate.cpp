@@ -14,7 +14,7 @@ struct GenerateFlags {
   SamplingFlags sampling;
   std::optional<std::string> prompt;
   std::string file;
-  std::string system;
+  ChatFlags chat;
   bool raw = false;
   bool json = false;
 };
@@ -58,12 +58,13 @@ void print_json(const TextResult& result, const GenerateFlags& flags, const Engi
 int run_generate(const GenerateFlags& flags) {
   const TextOptions options = text_options(flags.sampling);
   if (flags.sampling.logprobs >= 0 && !flags.json) throw InputError("--logprobs: only with --json");
-  if (flags.raw && !flags.system.empty()) throw InputError("--system: not with --raw, which uses no chat template");
+  if (flags.raw && !(flags.chat.system.empty() && flags.chat.variables.empty()))
+    throw InputError("--system, --template-variables: not with --raw, which uses no chat template");
   const std::string prompt = read_prompt(flags.prompt, flags.file);
   if (prompt.empty()) throw InputError("the prompt is empty");
   const Engine engine = open_engine(flags.engine);
-  Session session(*engine.text, *engine.decoder);
-  session.reset(flags.system);
+  Session session(*engine.text, *engine.decoder, chat_context(flags.chat));
+  session.reset(flags.chat.system);
   TextResult result;
   {
     const InterruptGuard interrupt;
@@ -92,7 +93,9 @@ int run_generate(const GenerateFlags& flags) {
     fmt::print(stderr, "{} prompt tokens in {:.2f} s, {} tokens at {:.1f} per second, finished by {}\n",
                result.prompt_tokens, generated.prefill_seconds, generated.tokens.size(), tokens_per_second(generated),
                name(generated.finish_reason));
-  return generated.finish_reason == FinishReason::cancelled ? 1 : 0;
+  if (generated.finish_reason != FinishReason::cancelled) return 0;
+  fmt::print(stderr, "espalier: interrupted after {} tokens\n", generated.tokens.size());
+  return 1;
 }
 
 }  // namespace
@@ -102,9 +105,9 @@ Command add_generate(CLI::App& app) {
   auto flags = std::make_shared<GenerateFlags>();
   command->add_option("PROMPT", flags->prompt, "the prompt; - reads standard input");
   command->add_option("--file", flags->file, "read the prompt from a file")->type_name("FILE");
-  command->add_option("--system", flags->system, "the system message of the chat")->type_name("TEXT");
   command->add_flag("--raw", flags->raw, "the prompt as it is, without the model's chat template");
   command->add_flag("--json", flags->json, "print one JSON object instead of the text");
+  add_chat_flags(*command, flags->chat);
   add_engine_flags(*command, flags->engine);
   add_sampling_flags(*command, flags->sampling);
   return [flags] { return run_generate(*flags); };

@@ -99,6 +99,7 @@ nlohmann::ordered_json describe_text_or_problem(const std::filesystem::path& pat
 }
 
 int run_inspect(const InspectFlags& flags) {
+  if (flags.file && !flags.engine.model.empty()) throw InputError("FILE and --model: expected only one of them");
   const std::filesystem::path path = find_model(flags.file.value_or(flags.engine.model));
   const bool folder = std::filesystem::is_directory(path);
   const std::unique_ptr<TensorSource> source =
@@ -123,6 +124,7 @@ Command add_inspect(CLI::App& app) {
   CLI::App* command = app.add_subcommand("inspect", "show what is in a model");
   auto flags = std::make_shared<InspectFlags>();
   command->add_option("FILE", flags->file, "GGUF file or Hugging Face folder; without it the default model");
+  add_model_flag(*command, flags->engine);
   command->add_flag("--json", flags->json, "print one JSON object");
   command->add_flag("-v,--verbose", flags->verbose, "list every tensor");
   return [flags] { return run_inspect(*flags); };

@@ -1,5 +1,5 @@
-// Ctrl-C as a question the decoding loop can ask: while a guard lives an interrupt sets a flag, at all other times it
-// ends the program as usual. One guard at a time.
+// Ctrl-C as a question instead of the end: while a guard lives an interrupt sets a flag that the decoding loop can ask
+// for, and wakes a wait for input; at all other times it ends the program as usual. One guard at a time.
 #pragma once
 
 namespace espalier {
@@ -12,6 +12,9 @@ class InterruptGuard {
   InterruptGuard& operator=(const InterruptGuard&) = delete;
 
   bool interrupted() const;
+  void clear();
+  // Waits until the descriptor can be read, or has ended: true. False when an interrupt came first.
+  bool wait_for_input(int descriptor);
 };
 
 }  // namespace espalier

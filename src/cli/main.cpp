@@ -1,4 +1,5 @@
 #include <CLI/CLI.hpp>
+#include <csignal>
 #include <cstdio>
 #include <map>
 #include <new>
@@ -25,7 +26,8 @@ std::string first_line(const std::string& text) {
 int run(int argc, char** argv) {
   CLI::App app("Espalier: language models on your own machine, the same text every time.", "espalier");
   app.set_version_flag("--version", "espalier " ESPALIER_VERSION);
-  app.require_subcommand(1);
+  app.require_subcommand(0, 1);
+  app.allow_extras();  // so that a wrong command can be named
   std::map<std::string, Command> commands = {{"generate", add_generate(app)},
                                              {"chat", add_chat(app)},
                                              {"inspect", add_inspect(app)},
@@ -38,6 +40,13 @@ int run(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return report(first_line(error.what()) + " (espalier --help tells more)", kUsage);
   }
+  if (app.get_subcommands().empty()) {
+    const std::vector<std::string> words = app.remaining();
+    return report(words.empty()
+                      ? "a command is missing: generate, chat, inspect, tokenize or perplexity (--help tells more)"
+                      : "unknown command '" + words[0] + "', expected generate, chat, inspect, tokenize or perplexity",
+                  kUsage);
+  }
   return commands.at(app.get_subcommands().front()->get_name())();
 }
 
@@ -46,6 +55,7 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   using namespace espalier;
+  std::signal(SIGPIPE, SIG_IGN);  // a closed pipe is a failed write, reported like any other
   try {
     return run(argc, argv);
   } catch (const InputError& error) {

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <ctime>
 #include <iostream>
 #include <iterator>
 #include <thread>
@@ -66,8 +67,9 @@ void add_model_flag(CLI::App& app, EngineOptions& options) {
 
 void add_engine_flags(CLI::App& app, EngineOptions& options) {
   add_model_flag(app, options);
-  app.add_option("--device", options.device, "what computes: reference")
-      ->check(CLI::IsMember({"reference"}))
+  app.add_option("--device", options.device,
+                 "what computes: cpu (the fastest CPU device of this build, today the reference) or reference")
+      ->check(CLI::IsMember({"cpu", "reference"}))
       ->capture_default_str()
       ->type_name("NAME");
   app.add_flag("--checked{plain}", options.checked,
@@ -115,7 +117,9 @@ void add_sampling_flags(CLI::App& app, SamplingFlags& flags) {
   app.add_option("--logit-bias", flags.logit_bias, "add VALUE to the logit of token ID; may be repeated")
       ->type_name("ID=VALUE")
       ->allow_extra_args(false);
-  app.add_option("--seed", flags.seed, "the same seed gives the same text")->capture_default_str();
+  app.add_option("--seed", flags.seed, "the same seed gives the same text")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
   app.add_option("--stop", flags.stop, "end the answer before this text; may be repeated")
       ->type_name("TEXT")
       ->allow_extra_args(false);
@@ -123,6 +127,25 @@ void add_sampling_flags(CLI::App& app, SamplingFlags& flags) {
   app.add_option("--logprobs", flags.logprobs, "report the N most probable tokens of each position (with --json)")
       ->check(CLI::Range(0, 1000))
       ->type_name("N");
+}
+
+void add_chat_flags(CLI::App& app, ChatFlags& flags) {
+  app.add_option("--system", flags.system, "the system message of the chat")->type_name("TEXT");
+  app.add_option("--template-variables", flags.variables,
+                 "variables of the chat template, for example {\"enable_thinking\": false}")
+      ->type_name("JSON");
+  app.add_option("--date", flags.date, "the day that templates which tell the date are given; without it today")
+      ->type_name("YYYY-MM-DD");
+}
+
+ChatContext chat_context(const ChatFlags& flags) {
+  if (!flags.date.empty()) return {.date_iso = flags.date, .variables_json = flags.variables};
+  const std::time_t now = std::time(nullptr);
+  std::tm local{};
+  localtime_r(&now, &local);
+  char date[sizeof "2026-11-15T23:59:59"];
+  std::strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%S", &local);
+  return {.date_iso = date, .variables_json = flags.variables};
 }
 
 TextOptions text_options(const SamplingFlags& flags) {

@@ -19,7 +19,7 @@ namespace espalier {
 
 struct EngineOptions {
   std::string model;  // empty: the default model
-  std::string device = "reference";
+  std::string device = "cpu";
   std::string checked;  // "", "plain" or "ascend"
   int threads = 0;      // 0: one per core
   std::string kv = "f16";
@@ -38,6 +38,16 @@ struct SamplingFlags {
   bool ignore_eos = false;
   std::int64_t logprobs = -1;
 };
+
+struct ChatFlags {
+  std::string system;
+  std::string variables;  // a JSON object
+  std::string date;       // empty: today
+};
+
+void add_chat_flags(CLI::App& app, ChatFlags& flags);
+// What the template may ask for, today's date included.
+ChatContext chat_context(const ChatFlags& flags);
 
 void add_model_flag(CLI::App& app, EngineOptions& options);
 void add_engine_flags(CLI::App& app, EngineOptions& options);

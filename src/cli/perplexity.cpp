@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "base/mapped_file.h"
+#include "base/math.h"
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "cli/progress.h"
@@ -10,10 +11,12 @@
 namespace espalier {
 namespace {
 
+constexpr std::int64_t kDefaultWindow = 512;
+
 struct PerplexityFlags {
   EngineOptions engine;
   std::string file;
-  std::int64_t window = 512;
+  std::int64_t window = 0;  // 0: kDefaultWindow, or the context where that is less
   bool json = false;
 };
 
@@ -61,25 +64,26 @@ RunningMean score_windows(const Engine& engine, const std::vector<TokenId>& ids,
 int run_perplexity(const PerplexityFlags& flags) {
   const std::string input = read_text_file(flags.file);
   EngineOptions options = flags.engine;
-  if (options.context == 0) options.context = std::min(flags.window, load_config(find_model(options.model)).context);
-  if (flags.window > options.context)
-    input_error("--window {}: expected at most the context of {}", flags.window, options.context);
+  const std::int64_t longest = options.context > 0 ? options.context : load_config(find_model(options.model)).context;
+  const std::int64_t window = flags.window > 0 ? flags.window : std::min(kDefaultWindow, longest);
+  if (window < 2 || window > longest) input_error("--window: expected 2 to the context of {}, got {}", longest, window);
+  options.context = window;
   const Engine engine = open_engine(options);
   const std::vector<TokenId> ids = engine.text->tokenizer->encode(input);
   if (ids.size() < 2) input_error("{}: expected at least 2 tokens, got {}", flags.file, ids.size());
-  const RunningMean surprise = score_windows(engine, ids, flags.window);
+  const RunningMean surprise = score_windows(engine, ids, window);
   // d exp(m) = exp(m) dm
-  const double perplexity = std::exp(surprise.mean());
+  const double perplexity = exp_f64(surprise.mean());
   const double error = perplexity * surprise.standard_error();
   if (flags.json) {
     const nlohmann::ordered_json object = {
         {"perplexity", perplexity},          {"standard_error", error}, {"mean_negative_logprob", surprise.mean()},
-        {"tokens_scored", surprise.count()}, {"window", flags.window},  {"model", engine.path.string()},
+        {"tokens_scored", surprise.count()}, {"window", window},        {"model", engine.path.string()},
         {"device", engine.device->name()}};
     print(object.dump(2) + "\n");
   } else {
     print(fmt::format("perplexity {:.4f} +- {:.4f} over {} tokens, windows of {}\n", perplexity, error,
-                      surprise.count(), flags.window));
+                      surprise.count(), window));
   }
   flush_output();
   return 0;
@@ -91,9 +95,10 @@ Command add_perplexity(CLI::App& app) {
   CLI::App* command = app.add_subcommand("perplexity", "how well the model predicts a text");
   auto flags = std::make_shared<PerplexityFlags>();
   command->add_option("FILE", flags->file, "a text file")->required();
-  command->add_option("--window", flags->window, "tokens that see each other")
+  command
+      ->add_option("--window", flags->window,
+                   "tokens that see each other; without it 512, or the context if that is less")
       ->check(CLI::Range(2, 1 << 20))
-      ->capture_default_str()
       ->type_name("N");
   command->add_flag("--json", flags->json, "print one JSON object");
   add_engine_flags(*command, flags->engine);

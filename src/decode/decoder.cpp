@@ -81,99 +81,92 @@ void Decoder::rewind(std::int64_t length) {
   committed_.resize(static_cast<std::size_t>(length));
 }
 
-// Runs one step over rows that lie behind the committed ones and commits them all.
-void Decoder::step(std::span<const Row> rows, std::int64_t new_length) {
+void Decoder::step_over(std::span<const std::int32_t> tokens, std::int64_t begin, std::int64_t end, Wanted wanted) {
+  check(cache_.reserve(sequence_, end), "KV cache: no room for {} of {} positions", end, context_);
+  std::vector<Row> rows;
+  for (std::int64_t p = begin; p < end; ++p) {
+    rows.push_back(row_at(p, tokens[static_cast<std::size_t>(p)]));
+    rows.back().wants_logits =
+        wanted == Wanted::all || (wanted == Wanted::last && p + 1 == static_cast<std::int64_t>(tokens.size()));
+  }
   const StepOutput output = model_->forward(rows, cache_, workspace_);
   logits_.resize(output.logits.empty() ? 0 : static_cast<std::size_t>(output.logits.elements()));
   if (!logits_.empty()) download<float>(model_->device(), output.logits, logits_);
-  cache_.set_length(sequence_, new_length);
+  cache_.set_length(sequence_, end);
   for (const Row& row : rows) committed_.push_back(row.token);
 }
 
 bool Decoder::prefill(std::span<const std::int32_t> tokens, const GenerateEvents& events) {
   const auto total = static_cast<std::int64_t>(tokens.size());
   const auto first = static_cast<std::int64_t>(committed_.size());
-  check(cache_.reserve(sequence_, total), "KV cache: no room for {} of {} positions", total, context_);
-  std::vector<Row> rows;
+  if (events.on_prefill) events.on_prefill(0, total - first);
   for (std::int64_t begin = first; begin < total; begin += prefill_rows_) {
-    if (events.cancelled && events.cancelled()) {
-      rewind(begin);
-      return false;
-    }
-    // The blocks behind a committed prefix stay reserved only until the next commit: ask again for all of them.
-    check(cache_.reserve(sequence_, total), "KV cache: no room for {} of {} positions", total, context_);
+    if (events.cancelled && events.cancelled()) return false;
     const std::int64_t end = std::min(total, begin + prefill_rows_);
-    rows.clear();
-    for (std::int64_t p = begin; p < end; ++p) rows.push_back(row_at(p, tokens[static_cast<std::size_t>(p)]));
-    rows.back().wants_logits = end == total;
-    step(rows, end);
+    step_over(tokens, begin, end, Wanted::last);
     if (events.on_prefill) events.on_prefill(end - first, total - first);
   }
   return true;
 }
 
-GenerateResult Decoder::generate(std::span<const std::int32_t> prompt, const GenerateOptions& options,
-                                 const GenerateEvents& events) {
+void Decoder::check_request(std::span<const std::int32_t> prompt, const GenerateOptions& options) const {
   check_tokens(prompt);
   check_options(options.sampling);
+  for (const auto& [id, bias] : options.sampling.logit_bias)
+    if (id < 0 || id >= model_->config().vocabulary)
+      input_error("--logit-bias: token {}: the vocabulary has {}", id, model_->config().vocabulary);
   if (options.max_tokens < 0) input_error("--max-tokens: expected 0 or more, got {}", options.max_tokens);
+}
+
+GeneratedToken Decoder::draw(const TokenPath& path, const GenerateOptions& options) const {
+  GeneratedToken next;
+  next.token = sample(logits_, options.sampling, path, uniform(options.seed, path.tokens.size()));
+  next.stops = std::ranges::find(options.stop_tokens, next.token) != options.stop_tokens.end();
+  if (options.logprobs >= 0) next.logprobs = logprobs(logits_, next.token, options.logprobs);
+  return next;
+}
+
+// Why the answer ends with the token that was just drawn, if it does.
+std::optional<FinishReason> Decoder::end_of_answer(const GeneratedToken& drawn, std::size_t answer, std::size_t path,
+                                                   const GenerateOptions& options, const GenerateEvents& events) const {
+  const bool goes_on = !events.on_token || events.on_token(drawn);
+  if (drawn.stops) return FinishReason::stop_token;
+  if (!goes_on) return FinishReason::stopped;
+  if (static_cast<std::int64_t>(answer) >= options.max_tokens) return FinishReason::token_limit;
+  // To go on, the drawn token needs position path - 1.
+  if (static_cast<std::int64_t>(path) > context_) return FinishReason::context_limit;
+  if (events.cancelled && events.cancelled()) return FinishReason::cancelled;
+  return std::nullopt;
+}
+
+GenerateResult Decoder::generate(std::span<const std::int32_t> prompt, const GenerateOptions& options,
+                                 const GenerateEvents& events) {
+  check_request(prompt, options);
   GenerateResult result;
   const Stopwatch since_start;
   // The last token of the prompt is always computed again: its logits are what the first draw needs.
   rewind(static_cast<std::int64_t>(std::min(common_prefix(committed_, prompt), prompt.size() - 1)));
   result.reused_tokens = static_cast<std::int64_t>(committed_.size());
-  if (!prefill(prompt, events)) {
-    result.finish_reason = FinishReason::cancelled;
+  const bool read = prefill(prompt, events);
+  if (!read || options.max_tokens == 0) {
+    result.finish_reason = read ? FinishReason::token_limit : FinishReason::cancelled;
     result.prefill_seconds = since_start.seconds();
     return result;
   }
   std::vector<std::int32_t> path(prompt.begin(), prompt.end());
-  Stopwatch since_first;
   while (true) {
-    if (static_cast<std::int64_t>(result.tokens.size()) >= options.max_tokens) {
-      result.finish_reason = FinishReason::token_limit;
-      break;
-    }
-    GeneratedToken next;
-    next.token = sample(logits_, options.sampling, {path, prompt.size()}, uniform(options.seed, path.size()));
-    if (options.logprobs >= 0) next.logprobs = logprobs(logits_, next.token, options.logprobs);
-    result.tokens.push_back(next.token);
+    const GeneratedToken next = draw({path, prompt.size()}, options);
     path.push_back(next.token);
-    if (result.tokens.size() == 1) {
-      result.prefill_seconds = since_start.seconds();
-      since_first = Stopwatch();
-    }
-    next.stops = std::ranges::find(options.stop_tokens, next.token) != options.stop_tokens.end();
-    const bool goes_on = !events.on_token || events.on_token(next);
-    if (next.stops) {
-      result.finish_reason = FinishReason::stop_token;
+    result.tokens.push_back(next.token);
+    if (result.tokens.size() == 1) result.prefill_seconds = since_start.seconds();
+    if (const auto reason = end_of_answer(next, result.tokens.size(), path.size(), options, events)) {
+      result.finish_reason = *reason;
       break;
     }
-    if (!goes_on) {
-      result.finish_reason = FinishReason::stopped;
-      break;
-    }
-    if (static_cast<std::int64_t>(result.tokens.size()) >= options.max_tokens) continue;
-    // The new token would stand at position path.size() - 1.
-    if (static_cast<std::int64_t>(path.size()) > context_) {
-      result.finish_reason = FinishReason::context_limit;
-      break;
-    }
-    if (events.cancelled && events.cancelled()) {
-      result.finish_reason = FinishReason::cancelled;
-      break;
-    }
-    const auto position = static_cast<std::int64_t>(path.size()) - 1;
-    check(cache_.reserve(sequence_, position + 1), "KV cache: no room for position {} of {}", position, context_);
-    Row root = row_at(position, next.token);
-    root.wants_logits = true;
-    step(std::span(&root, 1), position + 1);
+    const auto end = static_cast<std::int64_t>(path.size());
+    step_over(path, end - 1, end, Wanted::last);
   }
-  if (result.tokens.empty()) {
-    result.prefill_seconds = since_start.seconds();
-  } else {
-    result.decode_seconds = since_first.seconds();
-  }
+  result.decode_seconds = since_start.seconds() - result.prefill_seconds;
   return result;
 }
 
@@ -183,16 +176,9 @@ void Decoder::score(std::span<const std::int32_t> tokens,
   rewind(0);
   const auto total = static_cast<std::int64_t>(tokens.size());
   const auto width = static_cast<std::size_t>(model_->config().vocabulary);
-  std::vector<Row> rows;
   for (std::int64_t begin = 0; begin < total; begin += prefill_rows_) {
-    check(cache_.reserve(sequence_, total), "KV cache: no room for {} of {} positions", total, context_);
     const std::int64_t end = std::min(total, begin + prefill_rows_);
-    rows.clear();
-    for (std::int64_t p = begin; p < end; ++p) {
-      rows.push_back(row_at(p, tokens[static_cast<std::size_t>(p)]));
-      rows.back().wants_logits = true;
-    }
-    step(rows, end);
+    step_over(tokens, begin, end, Wanted::all);
     for (std::int64_t p = begin; p < end; ++p)
       on_row(p, std::span<const float>(logits_).subspan(static_cast<std::size_t>(p - begin) * width, width));
   }

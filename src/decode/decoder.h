@@ -20,7 +20,7 @@ namespace espalier {
 struct DecoderOptions {
   std::int64_t context = 0;  // positions; 0: what the model was made for
   DType kv_type = DType::f16;
-  std::int64_t prefill_rows = 256;  // rows of one prefill step; cut to the largest bucket of the device
+  std::int64_t prefill_rows = 32;  // rows of one prefill step: between two of them a request can be cancelled
 };
 
 struct GenerateOptions {
@@ -76,14 +76,19 @@ class Decoder {
              const std::function<void(std::int64_t position, std::span<const float> logits)>& on_row);
 
  private:
-  struct Round;
+  enum class Wanted { last, all };  // logits of the last token, or of every one
+
   void check_tokens(std::span<const std::int32_t> tokens) const;
-  Row row_at(std::int64_t position, std::int32_t token) const;
-  // Computes positions [committed, tokens.size()) and commits them; the last row's logits are in `last_`.
-  // False when cancelled.
-  bool prefill(std::span<const std::int32_t> tokens, const GenerateEvents& events);
-  void step(std::span<const Row> rows, std::int64_t new_length);
+  void check_request(std::span<const std::int32_t> prompt, const GenerateOptions& options) const;
   void rewind(std::int64_t length);
+  Row row_at(std::int64_t position, std::int32_t token) const;
+  // Computes positions [begin, end) of the tokens, right behind the committed ones, and commits them.
+  void step_over(std::span<const std::int32_t> tokens, std::int64_t begin, std::int64_t end, Wanted wanted);
+  // Computes what is not committed yet. False when cancelled.
+  bool prefill(std::span<const std::int32_t> tokens, const GenerateEvents& events);
+  GeneratedToken draw(const TokenPath& path, const GenerateOptions& options) const;
+  std::optional<FinishReason> end_of_answer(const GeneratedToken& drawn, std::size_t answer, std::size_t path,
+                                            const GenerateOptions& options, const GenerateEvents& events) const;
 
   const Transformer* model_;
   std::int64_t context_;

@@ -120,11 +120,15 @@ void keep_min_p(double share, Candidates& candidates) {
 std::int32_t draw(Candidates& candidates, double u) {
   const double target = u * candidates.total();
   double sum = 0;
+  std::int32_t last = candidates.at(0);
   for (std::size_t rank = 0; rank < candidates.size(); ++rank) {
-    sum += candidates.weight(candidates.at(rank));
-    if (sum > target) return candidates.at(rank);
+    const double weight = candidates.weight(candidates.at(rank));
+    if (weight == 0) break;  // the rest has no share
+    last = candidates.at(rank);
+    sum += weight;
+    if (sum > target) return last;
   }
-  return candidates.at(candidates.size() - 1);  // rounding left u a hair above the last step
+  return last;  // rounding left u a hair above the last step
 }
 
 // A copy with NaN as minus infinity.

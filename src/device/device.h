@@ -83,10 +83,10 @@ struct KvViews {
   View v;
 };
 
-// What a recorded step depends on besides the contents of its buffers. `owner` tells apart who records: equal keys mean
-// the same ops on the same views.
+// What a recorded step depends on besides the contents of its buffers. Equal keys mean the same ops on the same views.
 struct StepKey {
-  const void* owner = nullptr;  // the workspace: its buffers, its model and its cache stay the same while it records
+  const void* tables = nullptr;  // whose buffers: a workspace and its model
+  const void* cache = nullptr;
   std::int64_t rows = 0;
   std::int64_t output_rows = 0;
   std::int64_t logit_rows = 0;

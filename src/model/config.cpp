@@ -169,14 +169,14 @@ void refuse_variants(const JsonFields& fields, const std::string& family) {
 
 void read_sliding_window(const JsonFields& fields, ModelConfig& config) {
   const auto window = fields.integer("sliding_window", 1, kMaxContext);
-  const bool used = fields.boolean("use_sliding_window", config.family == "mistral");
-  if (!window || !used) {
-    if (const Json* types = fields.find("layer_types"); types && types->is_array())
-      for (const Json& type : *types)
-        if (type != "full_attention")
-          input_error("{}: layer_types: expected full_attention in every layer, got {}", fields.file(), type.dump());
-    return;
-  }
+  const bool used = window && fields.boolean("use_sliding_window", config.family == "mistral");
+  // All layers are alike here: a model that mixes full and sliding attention is another network.
+  const char* expected = used ? "sliding_attention" : "full_attention";
+  if (const Json* types = fields.find("layer_types"); types && types->is_array())
+    for (const Json& type : *types)
+      if (type != expected)
+        input_error("{}: layer_types: expected {} in every layer, got {}", fields.file(), expected, type.dump());
+  if (!used) return;
   if (config.family != "mistral")
     input_error("{}: use_sliding_window = true is not supported for {}", fields.file(), config.family);
   config.sliding_window = *window;

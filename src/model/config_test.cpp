@@ -105,6 +105,10 @@ TEST(Config, ASlidingWindowIsReadOnlyWhereItIsUsed) {
   EXPECT_EQ(read_config(with(with(llama(), "architectures", {"MistralForCausalLM"}), "sliding_window", nullptr), "f")
                 .sliding_window,
             0);
+  const Json mistral = with(with(llama(), "architectures", {"MistralForCausalLM"}), "sliding_window", 16);
+  EXPECT_EQ(refusal(with(mistral, "layer_types", Json::array({"sliding_attention", "sliding_attention"}))), "accepted");
+  EXPECT_THAT(refusal(with(mistral, "layer_types", Json::array({"sliding_attention", "full_attention"}))),
+              HasSubstr("layer_types: expected sliding_attention in every layer"));
   const Json qwen = with(with(llama(), "architectures", {"Qwen2ForCausalLM"}), "sliding_window", 4096);
   EXPECT_EQ(read_config(with(qwen, "use_sliding_window", false), "f").sliding_window, 0);
   EXPECT_THAT(refusal(with(qwen, "use_sliding_window", true)), HasSubstr("use_sliding_window"));
@@ -170,7 +174,7 @@ std::string gguf_refusal(const GgufBuilder& builder) {
   return "accepted";
 }
 
-TEST(GgufConfig, TheVocabularyIsTheNumberOfEmbeddingRows) {
+TEST(GgufConfig, WhatAFileDoesNotSayFollowsFromItsTensors) {
   const TemporaryFolder folder;
   tiny_gguf().write(folder / "model.gguf");
   const ModelConfig config = read_config(Gguf(folder / "model.gguf"));
@@ -178,6 +182,9 @@ TEST(GgufConfig, TheVocabularyIsTheNumberOfEmbeddingRows) {
   EXPECT_EQ(config.kv_heads, 2);
   EXPECT_TRUE(config.tied);
   EXPECT_FALSE(config.qkv_bias);
+  EXPECT_EQ(config.sliding_window, 0);
+  tiny_gguf().set("llama.attention.sliding_window", 16u).write(folder / "window.gguf");
+  EXPECT_EQ(read_config(Gguf(folder / "window.gguf")).sliding_window, 16);
 }
 
 TEST(GgufConfig, EachBadFieldIsNamed) {

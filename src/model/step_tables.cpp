@@ -56,7 +56,8 @@ StepPlan StepTables::prepare(std::span<const Row> rows, const KvCache& cache) {
   padded_ = bucket_for(*device_, static_cast<std::int64_t>(rows.size()));
   list_sequences(rows);
   plan_outputs(rows, plan);
-  plan.key.owner = this;
+  plan.key.tables = this;
+  plan.key.cache = &cache;
   plan.key.rows = padded_;
   plan.key.sequences = static_cast<std::int64_t>(sequences_.size());
   plan.key.blocks = (positions_ + cache.block_size() - 1) / cache.block_size();

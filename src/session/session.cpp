@@ -44,11 +44,14 @@ std::vector<TokenId> encode_plain(const ModelText& text, std::string_view prompt
   return ids;
 }
 
-std::vector<TokenId> encode_chat(const ModelText& text, const std::vector<ChatMessage>& messages) {
+std::vector<TokenId> encode_chat(const ModelText& text, const std::vector<ChatMessage>& messages,
+                                 const ChatContext& context) {
   if (!text.chat_template) throw InputError("the model has no chat template: use --raw");
   ChatTemplateOptions options;
   options.bos_token = text.bos_text;
   options.eos_token = text.eos_text;
+  options.date_iso = context.date_iso;
+  options.variables_json = context.variables_json;
   std::vector<TokenId> ids = text.tokenizer->encode(text.chat_template->render(messages, options));
   // Some templates write BOS themselves, others leave it to the tokenizer: exactly one in either case.
   const auto bos = text.tokenizer->bos();
@@ -56,7 +59,8 @@ std::vector<TokenId> encode_chat(const ModelText& text, const std::vector<ChatMe
   return ids;
 }
 
-Session::Session(const ModelText& text, Decoder& decoder) : text_(&text), decoder_(&decoder) {}
+Session::Session(const ModelText& text, Decoder& decoder, ChatContext context)
+    : text_(&text), decoder_(&decoder), context_(std::move(context)) {}
 
 void Session::reset(std::string_view system) {
   messages_.clear();
@@ -70,7 +74,7 @@ TextResult Session::complete(std::string_view prompt, const TextOptions& options
 TextResult Session::ask(std::string_view user, const TextOptions& options, const TextEvents& events) {
   std::vector<ChatMessage> messages = messages_;
   messages.push_back({"user", std::string(user)});
-  TextResult result = generate(encode_chat(*text_, messages), options, events);
+  TextResult result = generate(encode_chat(*text_, messages, context_), options, events);
   messages.push_back({"assistant", result.text});
   messages_ = std::move(messages);
   return result;

@@ -31,10 +31,16 @@ struct TextResult {
   GenerateResult generated;
 };
 
+// What a chat template may ask for besides the messages.
+struct ChatContext {
+  std::string date_iso = {};        // today, "2026-11-15"; empty: templates that want it use their own default
+  std::string variables_json = {};  // further variables, for example {"enable_thinking": false}
+};
+
 class Session {
  public:
   // Both must outlive the session.
-  Session(const ModelText& text, Decoder& decoder);
+  Session(const ModelText& text, Decoder& decoder, ChatContext context = {});
 
   // Text as it is, with BOS where the model wants it; no history.
   TextResult complete(std::string_view prompt, const TextOptions& options, const TextEvents& events = {});
@@ -51,11 +57,13 @@ class Session {
 
   const ModelText* text_;
   Decoder* decoder_;
+  ChatContext context_;
   std::vector<ChatMessage> messages_;
 };
 
 // The ids of a plain prompt and of a chat.
 std::vector<TokenId> encode_plain(const ModelText& text, std::string_view prompt);
-std::vector<TokenId> encode_chat(const ModelText& text, const std::vector<ChatMessage>& messages);
+std::vector<TokenId> encode_chat(const ModelText& text, const std::vector<ChatMessage>& messages,
+                                 const ChatContext& context = {});
 
 }  // namespace espalier

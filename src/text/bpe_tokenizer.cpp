@@ -154,13 +154,14 @@ void BpeTokenizer::encode_words(MarkedText text, bool at_beginning, std::vector<
   for (const Pretokenizer::Word& word : pretokenizer_.split(text.text)) model_.encode(text, word.begin, word.end, ids);
 }
 
-const BpeTokenizer::Kind& BpeTokenizer::kind(TokenId id) const {
-  check(id >= 0 && id < vocabulary_size(), "token id {} is not in the vocabulary of {}", id, vocabulary_size());
-  return kinds_[static_cast<std::size_t>(id)];
+BpeTokenizer::Kind BpeTokenizer::kind(TokenId id) const {
+  check(id >= 0, "token id {} is negative", id);
+  return id < vocabulary_size() ? kinds_[static_cast<std::size_t>(id)] : Kind::ordinary;
 }
 
 std::string BpeTokenizer::bytes(TokenId id, bool first) const {
   const Kind token_kind = kind(id);
+  if (id >= vocabulary_size()) return {};
   const std::string& bytes = bytes_[static_cast<std::size_t>(id)];
   const bool prefixed = token_kind == Kind::ordinary && marks_spaces_ && model_.token(id).starts_with(kSpaceMarker);
   return first && drops_prefix_ && prefixed ? bytes.substr(1) : bytes;

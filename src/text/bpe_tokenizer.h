@@ -63,7 +63,7 @@ class BpeTokenizer final : public Tokenizer {
   void encode_segment(const MarkedText& segment, bool at_beginning, std::vector<TokenId>& ids) const;
   void encode_words(MarkedText text, bool at_beginning, std::vector<TokenId>& ids) const;
   std::string ordinary_bytes(TokenId id) const;
-  const Kind& kind(TokenId id) const;
+  Kind kind(TokenId id) const;
 
   BpeModel model_;
   AddedTokens raw_tokens_;          // found in the text as it is

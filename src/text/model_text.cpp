@@ -42,7 +42,7 @@ ModelText load_from_gguf(const std::filesystem::path& path) {
 }
 
 // "eos_token_id": 2 or [2, 7]
-void add_generation_stops(const std::filesystem::path& file, ModelText& text) {
+void add_configured_stops(const std::filesystem::path& file, ModelText& text) {
   if (!std::filesystem::exists(file)) return;
   const Json config = read_json_file(file);
   const auto it = config.find("eos_token_id");
@@ -61,7 +61,7 @@ std::optional<std::string> template_source(const Json& config, const std::filesy
   if (it->is_string()) return it->get<std::string>();
   if (it->is_array())
     for (const Json& entry : *it)
-      if (entry.is_object() && entry.value("name", "") == "default" && entry.contains("template") &&
+      if (entry.is_object() && entry.contains("name") && entry["name"] == "default" && entry.contains("template") &&
           entry["template"].is_string())
         return entry["template"].get<std::string>();
   input_error("{}: chat_template: expected a string or a list with a template named default", file.string());
@@ -71,7 +71,8 @@ ModelText load_from_directory(const std::filesystem::path& path) {
   ModelText text;
   text.tokenizer = load_tokenizer(path);
   set_special_texts(text);
-  add_generation_stops(path / "generation_config.json", text);
+  add_configured_stops(path / "generation_config.json", text);
+  add_configured_stops(path / "config.json", text);
   if (const auto file = path / "chat_template.jinja"; std::filesystem::exists(file)) {
     text.chat_template.emplace(read_text_file(file));
   } else if (const auto config = path / "tokenizer_config.json"; std::filesystem::exists(config)) {

@@ -183,8 +183,9 @@ void SentencePieceTokenizer::run(const Processor& processor, std::string_view te
 }
 
 const SentencePieceTokenizer::Entry& SentencePieceTokenizer::entry(TokenId id) const {
-  check(id >= 0 && id < vocabulary_size(), "token id {} is not in the vocabulary of {}", id, vocabulary_size());
-  return entries_[static_cast<std::size_t>(id)];
+  check(id >= 0, "token id {} is negative", id);
+  static const Entry kNoText{};
+  return id < vocabulary_size() ? entries_[static_cast<std::size_t>(id)] : kNoText;
 }
 
 std::string SentencePieceTokenizer::bytes(TokenId id, bool first) const {

@@ -32,7 +32,8 @@ class Tokenizer {
   std::string decode(std::span<const TokenId> ids, bool skip_special = false) const;
 
   // The bytes this id contributes to the text, possibly part of a character. `first` is true for the first id of a
-  // text (SentencePiece drops its dummy prefix there).
+  // text (SentencePiece drops its dummy prefix there). An id beyond the vocabulary has no text: models pad their
+  // embedding tables, and may in theory draw such an id.
   virtual std::string bytes(TokenId id, bool first) const = 0;
   // Whether the next id is the first of a text again: vocabularies that put the dummy prefix after every control token
   // drop it there too.

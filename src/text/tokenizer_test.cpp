@@ -250,9 +250,17 @@ TEST(Tokenizer, InvalidUtf8IsRefusedWithItsOffset) {
   EXPECT_EQ(refusal([] { fixture("pangu")->encode("\xC3"); }), "text: not valid UTF-8 at byte 0 (0xc3)");
 }
 
-TEST(Tokenizer, AnIdOutsideTheVocabularyIsOurMistake) {
-  EXPECT_THROW(fixture("gpt2")->bytes(-1, false), std::logic_error);
-  EXPECT_THROW(fixture("pangu")->bytes(1'000'000, false), std::logic_error);
+TEST(Tokenizer, ANegativeIdIsOurMistakeAndOneBeyondTheVocabularyHasNoText) {
+  for (const char* name : {"gpt2", "pangu"}) {
+    const auto tokenizer = fixture(name);
+    EXPECT_THROW(tokenizer->bytes(-1, false), std::logic_error);
+    const TokenId padding = tokenizer->vocabulary_size();
+    EXPECT_EQ(tokenizer->bytes(padding, false), "");
+    EXPECT_FALSE(tokenizer->is_special(padding));
+    std::vector<TokenId> ids = tokenizer->encode("pear tree");
+    ids.insert(ids.begin() + 1, padding);
+    EXPECT_EQ(tokenizer->decode(ids), "pear tree");
+  }
 }
 
 TEST(Tokenizer, ALongTextIsNotQuadratic) {
