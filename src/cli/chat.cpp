@@ -87,6 +87,7 @@ int run_chat(const ConversationFlags& flags) {
     try {
       interrupt.clear();
       answer(session, line, options, interrupt);
+      interrupt.clear();  // it stopped the answer; the next prompt waits undisturbed
     } catch (const InputError& error) {
       // One bad turn (a prompt beyond the context, say) does not end the conversation.
       fmt::print(stderr, "espalier: {}\n", error.what());

@@ -27,12 +27,13 @@ int run(int argc, char** argv) {
   CLI::App app("Espalier: language models on your own machine, the same text every time.", "espalier");
   app.set_version_flag("--version", "espalier " ESPALIER_VERSION);
   app.require_subcommand(0, 1);
-  app.allow_extras();  // so that a wrong command can be named
   std::map<std::string, Command> commands = {{"generate", add_generate(app)},
                                              {"chat", add_chat(app)},
                                              {"inspect", add_inspect(app)},
                                              {"tokenize", add_tokenize(app)},
                                              {"perplexity", add_perplexity(app)}};
+  app.allow_extras();  // after the commands, which would inherit it: a wrong command can be named, a wrong flag is
+                       // refused
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& help) {
