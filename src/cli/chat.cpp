@@ -1,11 +1,11 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "cli/answer_screen.h"
 #include "cli/commands.h"
 #include "cli/interrupt.h"
 #include "cli/line_reader.h"
 #include "cli/options.h"
-#include "cli/progress.h"
 
 namespace espalier {
 namespace {
@@ -40,18 +40,8 @@ std::optional<std::string> next_line(LineReader& lines, InterruptGuard& interrup
 }
 
 void answer(Session& session, const std::string& line, const TextOptions& options, const InterruptGuard& interrupt) {
-  std::optional<ProgressBar> bar(std::in_place, "reading");
-  TextEvents events;
-  events.cancelled = [&] { return interrupt.interrupted(); };
-  events.on_prefill = [&](std::int64_t done, std::int64_t total) {
-    bar->show(static_cast<double>(done) / static_cast<double>(total));
-    if (done == total) bar.reset();
-  };
-  events.on_text = [](std::string_view text) {
-    print(text);
-    flush_output();
-  };
-  const TextResult result = session.ask(line, options, events);
+  AnswerScreen screen(interrupt, true);
+  const TextResult result = session.ask(line, options, screen.events());
   switch (result.generated.finish_reason) {
     case FinishReason::cancelled: show_note(" [stopped]"); break;
     case FinishReason::token_limit: show_note(" [--max-tokens reached]"); break;

@@ -1,10 +1,10 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "cli/answer_screen.h"
 #include "cli/commands.h"
 #include "cli/interrupt.h"
 #include "cli/options.h"
-#include "cli/progress.h"
 
 namespace espalier {
 namespace {
@@ -68,18 +68,8 @@ int run_generate(const GenerateFlags& flags) {
   TextResult result;
   {
     const InterruptGuard interrupt;
-    std::optional<ProgressBar> bar(std::in_place, "reading the prompt");
-    TextEvents events;
-    events.cancelled = [&] { return interrupt.interrupted(); };
-    events.on_prefill = [&](std::int64_t done, std::int64_t total) {
-      bar->show(static_cast<double>(done) / static_cast<double>(total));
-      if (done == total) bar.reset();
-    };
-    if (!flags.json)
-      events.on_text = [](std::string_view text) {
-        print(text);
-        flush_output();
-      };
+    AnswerScreen screen(interrupt, !flags.json);
+    const TextEvents events = screen.events();
     result = flags.raw ? session.complete(prompt, options, events) : session.ask(prompt, options, events);
   }
   if (flags.json) {
