@@ -13,11 +13,11 @@ namespace espalier {
 
 // A weight row as the arithmetic contract sees it: w[k] = scale[b] * q[k] (+ minimum[b]), b = k / block.
 struct QuantisedRow {
-  std::int64_t block = 32;      // 32 elements, 16 for q6_k
-  bool has_minimum = false;     // q4_1, q5_1, q4_k, q5_k
-  std::vector<std::int8_t> q;   // [inputs]
-  std::vector<float> scale;     // [inputs / block]
-  std::vector<float> minimum;   // [inputs / block]; negative of what K formats store
+  std::int64_t block = 32;     // 32 elements, 16 for q6_k
+  bool has_minimum = false;    // q4_1, q5_1, q4_k, q5_k
+  std::vector<std::int8_t> q;  // [inputs]
+  std::vector<float> scale;    // [inputs / block]
+  std::vector<float> minimum;  // [inputs / block]; negative of what K formats store
 };
 
 // Requires a block format and bytes.size() == row_bytes(type, inputs).

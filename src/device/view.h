@@ -24,8 +24,8 @@ class BasicView {
   BasicView() = default;
   BasicView(Pointer data, DType type, std::initializer_list<std::int64_t> shape);
   template <typename Other>
-    requires std::is_convertible_v<Other, Pointer> && (!std::is_same_v<Other, Pointer>)
-  BasicView(const BasicView<Other>& other)
+  requires std::is_convertible_v<Other, Pointer> &&
+      (!std::is_same_v<Other, Pointer>)BasicView(const BasicView<Other>& other)
       : data_(other.data()), type_(other.type()), rank_(other.rank()), row_stride_(other.row_stride()) {
     for (int i = 0; i < rank_; ++i) shape_[static_cast<std::size_t>(i)] = other.dim(i);
   }
