@@ -10,6 +10,7 @@
 #include <random>
 
 #include "base/error.h"
+#include "format/complaint.h"
 #include "format/gguf_builder.h"
 #include "format/safetensors_builder.h"
 #include "format/safetensors_file.h"
@@ -25,23 +26,6 @@ using testing::IsEmpty;
 using testing::Not;
 using testing::StartsWith;
 
-// A copy of exactly the file's size on the heap, so that the address sanitizer sees a read past its end.
-std::vector<std::byte> file_of(std::string_view bytes) {
-  std::vector<std::byte> file(bytes.size());
-  std::transform(bytes.begin(), bytes.end(), file.begin(), [](char c) { return static_cast<std::byte>(c); });
-  return file;
-}
-
-// The message of the InputError, "" when the file opens.
-std::string complaint(const std::function<void()>& open) {
-  try {
-    open();
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return "";
-}
-
 std::string complaint_about(std::string_view bytes) {
   const std::vector<std::byte> file = file_of(bytes);
   return complaint([&] { parse_safetensors(file, "m.st"); });
@@ -53,10 +37,6 @@ std::string complaint_about(const SafetensorsBuilder& builder) {
 
 #define EXPECT_REFUSED(file, ...) \
   EXPECT_THAT(complaint_about(file), AllOf(StartsWith("m.st: "), Not(HasSubstr("\n")), __VA_ARGS__))
-
-std::string zeros(std::size_t count) {
-  return std::string(count, '\0');
-}
 
 SafetensorsBuilder example() {
   return SafetensorsBuilder()
