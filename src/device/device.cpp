@@ -135,6 +135,13 @@ void Device::kv_write(ConstView k, ConstView v, ConstView slot, const KvViews& k
   do_kv_write(k, v, slot, kv);
 }
 
+void Device::kv_copy(const KvViews& kv, ConstView from, ConstView to) {
+  expect("kv_copy", "from", from, DType::i32, {kAny});
+  expect("kv_copy", "to", to, DType::i32, {from.dim(0)});
+  expect_kv("kv_copy", kv, kv.k.rank() == 4 ? kv.k.dim(2) : 0, kv.k.rank() == 4 ? kv.k.dim(3) : 0);
+  do_kv_copy(kv, from, to);
+}
+
 void Device::attention(ConstView q, const KvViews& kv, const RowTables& rows, float scale, View out) {
   expect_attention("attention", q, kv, rows, out);
   do_attention(q, kv, rows, scale, out);
@@ -150,6 +157,11 @@ void Device::swiglu(ConstView x, View y) {
   expect("swiglu", "y", y, DType::f32, {kAny, kAny});
   expect("swiglu", "x", x, DType::f32, {y.dim(0), 2 * y.dim(1)});
   do_swiglu(x, y);
+}
+
+void Device::silu(View x) {
+  expect("silu", "x", x, DType::f32, {kAny, kAny});
+  do_silu(x);
 }
 
 void Device::add(View x, ConstView y) {
@@ -177,6 +189,13 @@ void Device::top_k(ConstView x, View value, View id) {
   check(value.dim(1) <= x.dim(1), "top_k: k {} of {} columns", value.dim(1), x.dim(1));
   expect("top_k", "id", id, DType::i32, {x.dim(0), value.dim(1)});
   do_top_k(x, value, id);
+}
+
+void Device::log_sum_exp(ConstView x, float scale, View y) {
+  expect("log_sum_exp", "x", x, DType::f32, {kAny, kAny}, true);
+  expect("log_sum_exp", "y", y, DType::f32, {x.dim(0)});
+  check(scale > 0, "log_sum_exp: scale {}, expected more than 0", scale);
+  do_log_sum_exp(x, scale, y);
 }
 
 }  // namespace espalier

@@ -95,6 +95,7 @@ struct StepKey {
   std::int64_t blocks = 0;
   std::int64_t ancestors = 0;
   std::int64_t mask_columns = 0;
+  bool eager = false;  // attention_eager instead of attention
   auto operator<=>(const StepKey&) const = default;
 };
 
@@ -106,6 +107,8 @@ class Device {
   // The row counts a step may have, ascending; empty: any. A caller pads its rows to the next bucket.
   virtual std::span<const std::int64_t> row_buckets() const { return {}; }
   virtual bool row_independent() const { return true; }
+  // Whether attention is faster, or only possible, with a dense mask in the tables of a step.
+  virtual bool prefers_dense_mask() const { return false; }
 
   // --- memory -------------------------------------------------------------------------------------------------------
   // Not initialised. bytes >= 1. Throws DeviceError when there is not enough.
@@ -153,6 +156,10 @@ class Device {
   // k, v: f32 [rows, kv heads, dim]   slot: i32 [rows], pairwise distinct
   void kv_write(ConstView k, ConstView v, ConstView slot, const KvViews& kv);
 
+  // kv.k[to[i]] = kv.k[from[i]], kv.v[to[i]] = kv.v[from[i]]: slots moved as they are stored. Everything is read before
+  // anything is written.   from, to: i32 [n]; `to` pairwise distinct
+  void kv_copy(const KvViews& kv, ConstView from, ConstView to);
+
   // out[r,h] = (sum_j e[j] * v[j]) / (sum_j e[j]),  e[j] = exp(s[j] - max s),  s[j] = scale * dot16(q[r,h], k[j], dim)
   // over the keys row r sees, in this order: positions [begin, end) of its sequence, its ancestors, its own slot; or,
   // with a mask, the shown columns in ascending order (the same keys in the same order). Query head h reads kv head h /
@@ -169,6 +176,9 @@ class Device {
   // x: f32 [rows, 2F], gate first   y: f32 [rows, F]
   void swiglu(ConstView x, View y);
 
+  // x[r,c] = silu(x[r,c]). In place.   x: f32 [rows, dim]
+  void silu(View x);
+
   // x[r,c] = x[r,c] + y[r,c]. In place.   x, y: f32 [rows, dim]
   void add(View x, ConstView y);
 
@@ -183,6 +193,12 @@ class Device {
   // x: f32 [rows, n], may be strided, k <= n   value: f32 [rows, k]   id: i32 [rows, k]
   void top_k(ConstView x, View value, View id);
 
+  // y[r] = log(sum_j exp(t[j])),  t[j] = scale * x[r,j]; NaN counts as minus infinity. As float(m + log(s)), the
+  // logarithm and its sum with m in double; m = max t, s the float sum of exp(t[j] - m) in sixteen partial sums,
+  // element j to lane j mod 16, j ascending, lanes added in halves as in dot16. If m is not finite, y[r] is m.
+  // x: f32 [rows, n], may be strided   scale > 0   y: f32 [rows]
+  void log_sum_exp(ConstView x, float scale, View y);
+
  private:
   virtual std::unique_ptr<Buffer> do_allocate(std::size_t bytes) = 0;
   virtual void do_upload(std::span<const std::byte> from, View to) = 0;
@@ -195,13 +211,16 @@ class Device {
   virtual void do_linear(ConstView x, std::span<const Projection> projections) = 0;
   virtual void do_rope(View x, ConstView position, ConstView cosine, ConstView sine) = 0;
   virtual void do_kv_write(ConstView k, ConstView v, ConstView slot, const KvViews& kv) = 0;
+  virtual void do_kv_copy(const KvViews& kv, ConstView from, ConstView to) = 0;
   virtual void do_attention(ConstView q, const KvViews& kv, const RowTables& rows, float scale, View out) = 0;
   virtual void do_attention_eager(ConstView q, const KvViews& kv, const RowTables& rows, float scale, View out) = 0;
   virtual void do_swiglu(ConstView x, View y) = 0;
+  virtual void do_silu(View x) = 0;
   virtual void do_add(View x, ConstView y) = 0;
   virtual void do_gather_rows(ConstView x, ConstView index, View y) = 0;
   virtual void do_argmax(ConstView x, View id) = 0;
   virtual void do_top_k(ConstView x, View value, View id) = 0;
+  virtual void do_log_sum_exp(ConstView x, float scale, View y) = 0;
 };
 
 // Host values in device tensors and back, for set-up, tests and results.

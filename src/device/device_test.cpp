@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <vector>
 
 #include "device/conformance/random_values.h"
@@ -69,6 +70,11 @@ TEST_F(DeviceContract, ShapesAndTypesAreCheckedByName) {
   expect_refused([&] { device_->gather_rows(x, ints({3}), x); }, "gather_rows: y is");
   expect_refused([&] { device_->argmax(x, ints({3})); }, "argmax: id is");
   expect_refused([&] { device_->top_k(x, floats({2, 9}), ints({2, 9})); }, "top_k: k 9 of 8 columns");
+  expect_refused([&] { device_->silu(index); }, "silu: x is i32 [2], expected f32 [-1, -1]");
+  expect_refused([&] { device_->log_sum_exp(x, 1.0f, floats({3})); }, "log_sum_exp: y is f32 [3], expected f32 [2]");
+  expect_refused([&] { device_->log_sum_exp(index, 1.0f, floats({2})); }, "log_sum_exp: x is i32 [2]");
+  for (const float scale : {0.0f, -1.0f, std::numeric_limits<float>::quiet_NaN()})
+    expect_refused([&] { device_->log_sum_exp(x, scale, floats({2})); }, "expected more than 0");
   expect_refused([&] { device_->linear(x, {}); }, "linear: no projections");
   const Projection wrong_rows{square.get(), {}, floats({3, 8}).view}, no_weight{nullptr, {}, x};
   expect_refused([&] { device_->linear(x, {&wrong_rows, 1}); }, "linear: y is");
@@ -80,6 +86,7 @@ TEST_F(DeviceContract, StridedOperandsAreRefusedWhereTheContractWantsDenseOnes) 
   expect_refused([&] { device_->rms_norm(wide.view.columns(0, 8), w, 1e-5f, x); },
                  "rms_norm: x is f32 [2, 8] row stride");
   expect_refused([&] { device_->add(x, wide.view.columns(0, 8)); }, "expected a dense view");
+  expect_refused([&] { device_->silu(wide.view.columns(0, 8)); }, "silu: x is f32 [2, 8] row stride 16");
 }
 
 TEST_F(DeviceContract, AttentionOperandsFitTogether) {
@@ -101,6 +108,21 @@ TEST_F(DeviceContract, AttentionOperandsFitTogether) {
   expect_refused(attend(q, kv, short_table, q), "attention: rows.begin is i32 [1], expected i32 [2]");
   expect_refused([&] { device_->attention_eager(q, kv, rows, 1.0f, q); }, "attention_eager: rows.mask is empty");
   expect_refused([&] { device_->kv_write(q, three_heads, column, kv); }, "kv_write: v is");
+}
+
+TEST_F(DeviceContract, KvCopyOperandsFitTogether) {
+  const Tensor memory = device_->tensor(DType::f16, {3, 16, 2, 8}),
+               shorter = device_->tensor(DType::f16, {2, 16, 2, 8});
+  const Tensor other_type = device_->tensor(DType::bf16, {3, 16, 2, 8}), flat = floats({48, 16}), two = ints({2});
+  const auto copy = [&](const KvViews& kv, const Tensor& from, const Tensor& to) {
+    return [&, kv] { device_->kv_copy(kv, from, to); };
+  };
+  expect_refused(copy({memory, memory}, two, ints({3})), "kv_copy: to is i32 [3], expected i32 [2]");
+  expect_refused(copy({memory, memory}, floats({2}), two), "kv_copy: from is f32 [2], expected i32 [-1]");
+  expect_refused(copy({memory, shorter}, two, two), "kv_copy: kv.v is f16 [2, 16, 2, 8], expected f16 [3, 16, 2, 8]");
+  expect_refused(copy({memory, other_type}, two, two), "kv_copy: kv.v is bf16");
+  expect_refused(copy({flat, flat}, two, two), "kv_copy: kv.k is f32 [48, 16]");
+  expect_refused(copy({two, two}, two, two), "kv_copy: KV memory of type i32");
 }
 
 TEST_F(DeviceContract, AStepRunsItsOps) {

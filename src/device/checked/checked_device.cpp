@@ -76,6 +76,7 @@ class RulesOnADevice final : public CheckedDevice {
     return declared.empty() && ascend() ? std::span<const std::int64_t>(kAscendBuckets) : declared;
   }
   bool row_independent() const override { return inner_->row_independent(); }
+  bool prefers_dense_mask() const override { return ascend() || inner_->prefers_dense_mask(); }
 
   const CheckedCounts& counts() const override { return counts_; }
   void verify() override {
@@ -226,6 +227,25 @@ class RulesOnADevice final : public CheckedDevice {
     op.run([&] { inner_->kv_write(k, v, slot, kv); });
   }
 
+  void do_kv_copy(const KvViews& kv, ConstView from, ConstView to) override {
+    Operation op = operation("kv_copy", "from", from.dim(0));
+    check_block_size(op, kv);
+    op.reads("from", from).reads("to", to);
+    op.writes_rows("kv.k", slots_of(kv.k)).writes_rows("kv.v", slots_of(kv.v)).check();
+    const std::int64_t slots = kv.k.dim(0) * kv.k.dim(1);
+    const std::vector<std::int32_t> sources = indices(from), targets = indices(to);
+    check_slots("kv_copy", "to", targets, slots);
+    for (std::int64_t r = 0; r < from.dim(0); ++r) {
+      const std::int32_t source = sources[static_cast<std::size_t>(r)], target = targets[static_cast<std::size_t>(r)];
+      check_index(op.site("from", r), "slot", source, slots, "R12");
+      for (const char* memory : {"kv.k", "kv.v"}) {
+        op.needs_row(memory, source, r);
+        op.touches_row(memory, target, r);
+      }
+    }
+    op.run([&] { inner_->kv_copy(kv, from, to); });
+  }
+
   void do_attention(ConstView q, const KvViews& kv, const RowTables& rows, float scale, View out) override {
     Operation op = attention_operation("attention", q, kv, rows, out);
     op.run([&] { inner_->attention(q, kv, rows, scale, out); });
@@ -289,6 +309,12 @@ class RulesOnADevice final : public CheckedDevice {
     op.run([&] { inner_->swiglu(x, y); });
   }
 
+  void do_silu(View x) override {
+    Operation op = operation("silu", "x", x.dim(0));
+    op.updates("x", x).check();
+    op.run([&] { inner_->silu(x); });
+  }
+
   void do_add(View x, ConstView y) override {
     Operation op = operation("add", "x", x.dim(0));
     op.updates("x", x).reads("y", y).check();
@@ -316,6 +342,12 @@ class RulesOnADevice final : public CheckedDevice {
     Operation op = operation("top_k", "x", x.dim(0));
     op.reads("x", x).writes("value", value).writes("id", id).check();
     op.run([&] { inner_->top_k(x, value, id); });
+  }
+
+  void do_log_sum_exp(ConstView x, float scale, View y) override {
+    Operation op = operation("log_sum_exp", "x", x.dim(0));
+    op.reads("x", x).writes("y", y).check();
+    op.run([&] { inner_->log_sum_exp(x, scale, y); });
   }
 
   CheckedOptions options_;

@@ -14,9 +14,12 @@
 //   R45  nothing is allocated, uploaded or downloaded inside step(); synchronisations are counted
 // The Ascend profile adds:
 //   R1   no tensor without elements    R2  operands start on 32 bytes    R3  buffers start on 64 bytes and have slack
-//   R5   attention, swiglu and kv_write take dense operands (device.h checks this); strided ones elsewhere are counted
+//   R5   attention, swiglu, kv_write and kv_copy take dense operands (device.h checks this); strided ones elsewhere are
+//        counted
 //   R32  KV blocks of 128, 256, 384 or 512 slots; a mask as wide as the block table
-//   R37  swiglu takes gate and up in one tensor (device.h checks this)    R46  row counts are bucket sizes
+//   R37  swiglu takes gate and up in one tensor (device.h checks this)
+//   R46  row counts are bucket sizes, the number of slots that kv_copy moves too
+// and prefers dense masks, as such a device does.
 //
 // A step is never recorded: its ops run, and are looked at, each time. Like every device, for one thread at a time.
 #pragma once

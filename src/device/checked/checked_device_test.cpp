@@ -218,6 +218,52 @@ TEST_F(CheckedDeviceTest, R12SlotsAreInRangeAndPairwiseDistinct) {
   expect_violation([&] { device_->kv_write(k, v, ints({7, -1, 3}), kv); }, {"kv_write", "slot", 1}, "R13");
 }
 
+// KV memory of 2 blocks of 4 slots, of which some are written.
+class CheckedKvCopy : public CheckedDeviceTest {
+ protected:
+  void write(const std::vector<std::int32_t>& slots) { write(slots, {k_, v_}); }
+  void write(const std::vector<std::int32_t>& slots, const KvViews& kv) {
+    const auto count = static_cast<std::int64_t>(slots.size());
+    const Tensor rows = floats({count, 1, 8});
+    device_->kv_write(rows, rows, ints(slots), kv);
+  }
+  void copy(const std::vector<std::int32_t>& from, const std::vector<std::int32_t>& to) {
+    device_->kv_copy({k_, v_}, ints(from), ints(to));
+  }
+
+  Tensor k_ = device_->tensor(DType::f16, {2, 4, 1, 8});
+  Tensor v_ = device_->tensor(DType::f16, {2, 4, 1, 8});
+};
+
+TEST_F(CheckedKvCopy, R12SlotsAreInRangeAndTargetsPairwiseDistinct) {
+  write({0, 1, 2, 7});
+  copy({0, 0, 7}, {3, 4, 5});
+  expect_violation([&] { copy({0, 1, 8}, {3, 4, 5}); }, {"kv_copy", "from", 2}, "R12");
+  expect_violation([&] { copy({0, 1, 2}, {3, 8, 5}); }, {"kv_copy", "to", 1}, "R12");
+  expect_violation([&] { copy({0, 1, 2}, {3, 4, 3}); }, {"kv_copy", "to", 2}, "R12");
+  expect_violation([&] { copy({0, -1, 2}, {3, 4, 5}); }, {"kv_copy", "from", 1}, "R13");
+  expect_violation([&] { copy({0, 1, 2}, {-1, 4, 5}); }, {"kv_copy", "to", 0}, "R13");
+}
+
+TEST_F(CheckedKvCopy, R4OnlyWrittenSlotsMoveAndTheirTargetsAreWritten) {
+  write({0, 1});
+  expect_violation([&] { copy({0, 2}, {3, 4}); }, {"kv_copy", "kv.k", 1}, "R4");
+  expect_violation([&] { copy({0, 3}, {3, 4}); }, {"kv_copy", "kv.k", 1}, "R4");  // everything is read first
+  copy({0, 1}, {3, 4});
+  copy({3, 4}, {4, 3});
+  device_->discard(k_.view.reshaped({8, 1, 8}).rows(4, 1));
+  expect_violation([&] { copy({4}, {5}); }, {"kv_copy", "kv.k", 0}, "R4");
+  device_->discard(v_.view.reshaped({8, 1, 8}).rows(3, 1));
+  expect_violation([&] { copy({3}, {5}); }, {"kv_copy", "kv.v", 0}, "R4");
+}
+
+TEST_F(CheckedKvCopy, R6ListsDoNotLieInKvMemory) {
+  const Tensor memory = floats({2, 4, 1, 8});
+  const Tensor list = ints({0, 1});
+  device_->kv_copy({memory, floats({2, 4, 1, 8})}, list, list);
+  expect_violation([&] { device_->kv_copy({memory, memory}, list, list); }, {"kv_copy", "kv.v"}, "R6");
+}
+
 // --- R3: guard zones ------------------------------------------------------------------------------------------------
 
 // A device whose op writes one byte at some distance from its output.
@@ -259,6 +305,20 @@ TEST_F(CheckedDeviceTest, R3AnOpThatWritesBesideItsOutputInTheSameBufferIsNamed)
     stray.distance = 15;  // inside the output
     call();
   }
+}
+
+TEST_F(CheckedDeviceTest, R3EachNewOpIsWatched) {
+  StrayWrite stray;
+  Device& device = *stray.device;
+  const Tensor x = floats(device, {4, 8}), y = floats(device, {4}), kv_k = floats(device, {4, 1, 1, 8});
+  const Tensor kv_v = floats(device, {4, 1, 1, 8}), from = ints(device, {2, 2}), to = ints(device, {0, 3});
+  stray.armed = true;
+  stray.distance = 96;  // the row behind
+  expect_violation([&] { device.silu(x.view.rows(0, 3)); }, {"silu", "x"}, "R3");
+  stray.distance = 8;
+  expect_violation([&] { device.log_sum_exp(x.view.rows(0, 2), 1.0f, y.view.rows(0, 2)); }, {"log_sum_exp", "y"}, "R3");
+  stray.distance = 40;  // slot 1, which is no target
+  expect_violation([&] { device.kv_copy({kv_k, kv_v}, from, to); }, {"kv_copy", "kv.k"}, "R3");
 }
 
 TEST_F(CheckedDeviceTest, R3DamageFoundWhenABufferIsFreedIsReportedByTheNextCall) {
@@ -360,6 +420,8 @@ TEST_F(CheckedDeviceTest, R5AttentionSwigluAndKvWriteTakeDenseOperandsAndStrided
   EXPECT_EQ(ascend_->counts().strided_copies, 0);
   ascend_->argmax(wide.view.columns(8, 16), ids);
   EXPECT_EQ(ascend_->counts().strided_copies, 1);
+  ascend_->log_sum_exp(wide.view.columns(8, 16), 1.0f, ascend_->tensor(DType::f32, {8}));
+  EXPECT_EQ(ascend_->counts().strided_copies, 2);
 }
 
 TEST_F(CheckedDeviceTest, R32AscendKvBlocksHold128To512Slots) {
@@ -372,6 +434,28 @@ TEST_F(CheckedDeviceTest, R32AscendKvBlocksHold128To512Slots) {
       call();
     } else {
       expect_violation(call, {"kv_write", "kv.k"}, "R32");
+    }
+  }
+}
+
+TEST_F(CheckedDeviceTest, AscendPrefersDenseMasks) {
+  EXPECT_TRUE(ascend_->prefers_dense_mask());
+  EXPECT_FALSE(device_->prefers_dense_mask());
+}
+
+TEST_F(CheckedDeviceTest, R32AndR46AscendCopiesKvInBlocksOf128AndInBuckets) {
+  const Tensor list = ints(*ascend_, {0, 1, 2, 3, 4, 5, 6, 7, 8});
+  for (const std::int64_t size : {64, 128}) {
+    const Tensor k = floats(*ascend_, {2, size, 1, 8}), v = floats(*ascend_, {2, size, 1, 8});
+    for (const std::int64_t n : {1, 2, 8, 9}) {
+      const auto call = [&] { ascend_->kv_copy({k, v}, list.view.rows(0, n), list.view.rows(0, n)); };
+      if (n == 2 || n == 9) {
+        expect_violation(call, {"kv_copy", "from"}, "R46");
+      } else if (size == 64) {
+        expect_violation(call, {"kv_copy", "kv.k"}, "R32");
+      } else {
+        call();
+      }
     }
   }
 }

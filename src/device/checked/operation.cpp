@@ -120,10 +120,14 @@ Operation::Operand& Operation::operand(std::string_view argument) {
 
 void Operation::touches_row(std::string_view argument, std::int64_t index, std::int64_t row) {
   Operand& touched = operand(argument);
-  const ConstView part = touched.view.rows(index, 1);
-  const ByteRange range{part.data(), part.data() + part.bytes_spanned()};
+  const ByteRange range = ranges_of(touched.view.rows(index, 1))[0];
   if (touched.read) check_written(touched, range, row);
   touched.touched.push_back(range);
+}
+
+void Operation::needs_row(std::string_view argument, std::int64_t index, std::int64_t row) {
+  const Operand& needed = operand(argument);
+  check_written(needed, ranges_of(needed.view.rows(index, 1))[0], row);
 }
 
 // The bytes within kMargin of an output that belong to its buffer but to no output.

@@ -34,6 +34,8 @@ class Operation {
   void check_copy();
   // Row `index` of an operand of the last two kinds takes part, because of row `row` of the call. R4 for what is read.
   void touches_row(std::string_view argument, std::int64_t index, std::int64_t row);
+  // Row `index` of an operand whose rows are written is read before that, because of row `row` of the call. R4.
+  void needs_row(std::string_view argument, std::int64_t index, std::int64_t row);
   // Runs the op and throws R3 if bytes next to its outputs or a guard zone changed.
   void run(const std::function<void()>& op);
 

@@ -4,7 +4,9 @@
 #include <set>
 
 #include "device/checked/checked_device.h"
+#include "device/conformance/faulty_device.h"
 #include "device/conformance/remote_device.h"
+#include "device/cpu/cpu_device.h"
 #include "device/reference/reference_device.h"
 
 namespace espalier {
@@ -15,14 +17,21 @@ constexpr CheckedOptions kAscend{.profile = CheckedProfile::ascend};
 }  // namespace
 
 std::vector<DeviceUnderTest> devices_under_test() {
-  return {
+  std::vector<DeviceUnderTest> devices = {
       {"reference_1", [] { return make_reference_device(1); }},
       {"reference_2", [] { return make_reference_device(2); }},
       {"reference_3", [] { return make_reference_device(3); }},
       {"checked", [] { return make_checked_device(make_reference_device()); }},
       {"checked_remote", [] { return make_checked_device(make_remote_device(make_reference_device())); }},
+      {"faulty", [] { return std::make_unique<FaultyDevice>(make_reference_device()); }},
       {"checked_ascend", [] { return make_checked_device(make_reference_device(), kAscend); }, false},
+      {"checked_cpu", [] { return make_checked_device(make_cpu_device({.threads = 2})); }},
   };
+  for (const Isa isa : supported_isas())
+    for (const int threads : {1, 2, 3, 4})
+      devices.push_back({"cpu_" + std::string(name(isa)) + "_" + std::to_string(threads),
+                         [=] { return make_cpu_device({.threads = threads, .isa = isa}); }});
+  return devices;
 }
 
 DeviceTest::DeviceTest(const DeviceUnderTest& description)

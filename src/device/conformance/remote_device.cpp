@@ -84,6 +84,10 @@ class RemoteDevice final : public Device {
     inner_->kv_write(real(k), real(v), real(slot), real(kv));
     done("kv_write", kv.k);
   }
+  void do_kv_copy(const KvViews& kv, ConstView from, ConstView to) override {
+    inner_->kv_copy(real(kv), real(from), real(to));
+    done("kv_copy", kv.k);
+  }
   void do_attention(ConstView q, const KvViews& kv, const RowTables& rows, float scale, View out) override {
     inner_->attention(real(q), real(kv), real(rows), scale, real(out));
     done("attention", out);
@@ -95,6 +99,10 @@ class RemoteDevice final : public Device {
   void do_swiglu(ConstView x, View y) override {
     inner_->swiglu(real(x), real(y));
     done("swiglu", y);
+  }
+  void do_silu(View x) override {
+    inner_->silu(real(x));
+    done("silu", x);
   }
   void do_add(View x, ConstView y) override {
     inner_->add(real(x), real(y));
@@ -111,6 +119,10 @@ class RemoteDevice final : public Device {
   void do_top_k(ConstView x, View value, View id) override {
     inner_->top_k(real(x), real(value), real(id));
     done("top_k", value);
+  }
+  void do_log_sum_exp(ConstView x, float scale, View y) override {
+    inner_->log_sum_exp(real(x), scale, real(y));
+    done("log_sum_exp", y);
   }
 
   std::unique_ptr<Device> inner_;

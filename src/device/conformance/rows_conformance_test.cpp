@@ -1,6 +1,8 @@
-// The ops that treat each row by itself: embed, rms_norm, rope, swiglu, add, gather_rows, argmax, top_k.
+// The ops that treat each row by itself: embed, rms_norm, rope, swiglu, silu, add, gather_rows, argmax, top_k,
+// log_sum_exp.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <limits>
 
 #include "device/conformance/conformance.h"
@@ -148,6 +150,21 @@ TEST_P(RowsConformance, Swiglu) {
   });
 }
 
+TEST_P(RowsConformance, Silu) {
+  for_each_shape(kWidths, [&](std::int64_t rows, std::int64_t width, bool awkward) {
+    std::vector<float> x = values(rows * width, awkward);
+    for (std::size_t i = 0; i < x.size(); i += 3) x[i] *= 40;  // both ends of the exponential
+    test_.expect_conforming(
+        [&](Device& device, const std::vector<std::int64_t>& which, Placement placement) {
+          const auto count = static_cast<std::int64_t>(which.size());
+          const PlacedTensor y = place(device, DType::f32, select_rows(x, which, width), count, placement);
+          device.silu(y);
+          return y.values<float>();
+        },
+        rows, false);
+  });
+}
+
 TEST_P(RowsConformance, Add) {
   for_each_shape(kWidths, [&](std::int64_t rows, std::int64_t width, bool awkward) {
     const std::vector<float> x = values(rows * width, awkward), y = values(rows * width, awkward);
@@ -211,6 +228,23 @@ TEST_P(RowsConformance, TopK) {
           const std::vector<float> values = value.values<float>(), ids = as_floats(id.values<std::int32_t>());
           for (std::size_t i = 0; i < values.size(); ++i) rows_of_both.insert(rows_of_both.end(), {values[i], ids[i]});
           return rows_of_both;
+        },
+        rows, true);
+  });
+}
+
+TEST_P(RowsConformance, LogSumExp) {
+  for_each_shape(kWidths, [&](std::int64_t rows, std::int64_t width, bool awkward) {
+    std::vector<float> x = values(rows * width, awkward);
+    for (std::size_t i = 0; i < x.size(); i += 3) x[i] *= 40;  // terms that vanish beside the largest
+    const float scale = random_.one_in(3) ? 1.0f : 1.0f / (0.1f + std::fabs(random_.value()));
+    test_.expect_conforming(
+        [&](Device& device, const std::vector<std::int64_t>& which, Placement placement) {
+          const auto count = static_cast<std::int64_t>(which.size());
+          const PlacedTensor y(device, DType::f32, 1, count, {placement.offset_bytes, 0});
+          device.log_sum_exp(place(device, DType::f32, select_rows(x, which, width), count, placement), scale,
+                             y.view().reshaped({count}));
+          return y.values<float>();
         },
         rows, true);
   });

@@ -154,6 +154,33 @@ TEST_F(ReferenceAccuracy, Swiglu) {
   }
 }
 
+TEST_F(ReferenceAccuracy, Silu) {
+  Floats x = random_.values(500);
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] *= 25;
+  const Floats y = reference_.silu(x);
+  for (std::size_t c = 0; c < x.size(); ++c) {
+    const double expected = double{x[c]} / (1 + std::exp(-double{x[c]}));
+    ASSERT_NEAR(y[c], expected, 7 * kEps * std::fabs(expected) + 1e-36) << x[c];
+  }
+}
+
+// Each t[j] is off by one rounding of itself, t[j] - m by one more, and exp by 2 ulp; the sum by a rounding per element
+// of a lane and four for the halves. A relative error of the sum is an absolute one of its logarithm.
+TEST_F(ReferenceAccuracy, LogSumExp) {
+  for (const std::int64_t n : {1, 5, 16, 97, 2000})
+    for (const float scale : {1.0f, 0.3f, 1.7f}) {
+      const Floats x = random_.values(n);
+      double largest = 0, sum = 0;
+      for (float value : x) largest = std::max(largest, std::fabs(double{scale} * value));
+      for (float value : x) sum += std::exp(double{scale} * value);
+      const double relative = (3 * largest + 4 + static_cast<double>(n) / 16 + 5) * kEps;
+      const double expected = std::log(sum);
+      ASSERT_NEAR(reference_.log_sum_exp(x, scale), expected,
+                  relative + largest * kEps + 2 * kEps * std::fabs(expected))
+          << n << " values, scale " << scale;
+    }
+}
+
 double stored(float value, DType type) {
   if (type == DType::f16) return f16_to_f32(f32_to_f16(value));
   if (type == DType::bf16) return bf16_to_f32(f32_to_bf16(value));

@@ -309,6 +309,96 @@ TEST_F(ReferenceOrder, SwigluByHand) {
   EXPECT_EQ(y[4], 1.0f / (1.0f + exp_f32(-1.0f)) * 0.5f);
 }
 
+TEST_F(ReferenceOrder, SiluIsTheFirstHalfOfSwiglu) {
+  RandomValues random(18);
+  Floats x = random.values(200);
+  for (std::size_t i = 0; i < x.size(); i += 3) x[i] *= 40;
+  x.insert(x.end(), {0.0f, -0.0f, 1e30f, -100.0f, 1e-42f, kInfinity});
+  Floats with_ones = x;
+  with_ones.resize(2 * x.size(), 1.0f);
+  EXPECT_EQ(reference_.silu(x), reference_.swiglu(with_ones));
+  EXPECT_EQ(reference_.silu({1.0f})[0], 1.0f / (1.0f + exp_f32(-1.0f)));
+  EXPECT_TRUE(std::isnan(reference_.silu({kNan})[0]));
+  EXPECT_TRUE(std::isnan(reference_.silu({-kInfinity})[0])) << "-inf / inf";
+}
+
+// Terms of 1 and of about 4.1e-8, less than half an ulp of 1: lost one by one beside the 1, kept in lanes of their own.
+class ReferenceLogSumExpOrder : public ReferenceOrder {
+ protected:
+  // n terms that count as 0 but for some.
+  static Floats terms(std::size_t n, const std::vector<std::pair<std::size_t, float>>& elements) {
+    Floats x(n, -1000.0f);
+    for (const auto& [i, value] : elements) x[i] = value;
+    return x;
+  }
+  static float log_of(float sum) { return static_cast<float>(log_f64(double{sum})); }
+
+  const float small_ = exp_f32(-17.0f);
+};
+
+TEST_F(ReferenceLogSumExpOrder, TermsGoToSixteenLanesAscending) {
+  const Floats same_lane = terms(64, {{0, 0}, {16, -17}, {32, -17}, {48, -17}});
+  const Floats small_first = terms(64, {{0, -17}, {16, -17}, {32, -17}, {48, 0}});
+  const Floats lane_of_their_own = terms(64, {{0, 0}, {1, -17}, {17, -17}, {33, -17}});
+  ASSERT_NE(log_of(((small_ + small_) + small_) + 1.0f), 0.0f);
+  EXPECT_EQ(reference_.log_sum_exp(same_lane), 0.0f);
+  EXPECT_EQ(reference_.log_sum_exp(small_first), log_of(((small_ + small_) + small_) + 1.0f));
+  EXPECT_EQ(reference_.log_sum_exp(lane_of_their_own), log_of(1.0f + ((small_ + small_) + small_)));
+}
+
+TEST_F(ReferenceLogSumExpOrder, LanesAreAddedInHalves) {
+  const float together = log_of(1.0f + ((small_ + small_) + (small_ + small_)));
+  ASSERT_NE(together, 0.0f);
+  EXPECT_EQ(reference_.log_sum_exp(terms(16, {{0, 0}, {1, -17}, {9, -17}, {3, -17}, {5, -17}})), together);
+  EXPECT_EQ(reference_.log_sum_exp(terms(16, {{0, 0}, {8, -17}, {4, -17}, {2, -17}, {1, -17}})), 0.0f)
+      << "each meets lane 0 alone";
+}
+
+TEST_F(ReferenceLogSumExpOrder, TheLogarithmAndItsSumWithTheMaximumAreDouble) {
+  EXPECT_EQ(reference_.log_sum_exp({5, 5, 5}), static_cast<float>(5.0 + log_f64(3.0)));
+  const float m = 3.3f;
+  int otherwise = 0;  // sums for which a float logarithm would give another result
+  for (std::size_t n = 1; n <= 200; ++n) {
+    const auto terms = static_cast<float>(n);
+    const auto expected = static_cast<float>(double{m} + log_f64(double{terms}));
+    EXPECT_EQ(reference_.log_sum_exp(Floats(n, m)), expected) << n;
+    if (m + log_of(terms) != expected) ++otherwise;
+  }
+  EXPECT_GT(otherwise, 0);
+}
+
+TEST_F(ReferenceLogSumExpOrder, TheScaledValueIsRoundedBeforeItIsUsed) {
+  RandomValues random(19);
+  for (int i = 0; i < 50; ++i) {
+    const Floats x = random.values(random.between(1, 60));
+    const float scale = 0.01f + std::fabs(random.value());
+    Floats scaled = x;
+    for (float& value : scaled) value *= scale;
+    EXPECT_EQ(reference_.log_sum_exp(x, scale), reference_.log_sum_exp(scaled));
+  }
+}
+
+TEST_F(ReferenceLogSumExpOrder, NanCountsAsMinusInfinityAndAMaximumThatIsNotFiniteIsTheResult) {
+  EXPECT_EQ(reference_.log_sum_exp({3.5f}), 3.5f);
+  EXPECT_EQ(reference_.log_sum_exp({kNan, 3.5f, -kInfinity}), 3.5f);
+  EXPECT_EQ(reference_.log_sum_exp({kNan, kNan}), -kInfinity);
+  EXPECT_EQ(reference_.log_sum_exp({-kInfinity}), -kInfinity);
+  EXPECT_EQ(reference_.log_sum_exp({1, kInfinity, kNan}), kInfinity);
+  EXPECT_EQ(reference_.log_sum_exp({3e38f, 0}, 2.0f), kInfinity) << "the product overflows";
+}
+
+TEST_F(ReferenceOrder, KvCopyByHand) {
+  Device& device = *reference_.device;
+  const PlacedTensor k = place(device, DType::f32, Floats{0, 1, 2, 3, 4, 5}, 6);
+  const PlacedTensor v = place(device, DType::f32, Floats{10, 11, 12, 13, 14, 15}, 6);
+  const KvViews kv{k.view().reshaped({3, 2, 1, 1}), v.view().reshaped({3, 2, 1, 1})};
+  const PlacedTensor from = place(device, DType::i32, std::vector<std::int32_t>{5, 0, 0}, 1);
+  const PlacedTensor to = place(device, DType::i32, std::vector<std::int32_t>{0, 5, 3}, 1);
+  device.kv_copy(kv, from.view().reshaped({3}), to.view().reshaped({3}));
+  EXPECT_THAT(k.values<float>(), ElementsAre(5, 1, 2, 0, 4, 0));
+  EXPECT_THAT(v.values<float>(), ElementsAre(15, 11, 12, 10, 14, 10));
+}
+
 TEST_F(ReferenceOrder, EmbedAndGatherCopyRows) {
   Device& device = *reference_.device;
   const Floats table = {1, 2, 3, 4, 5, 6};

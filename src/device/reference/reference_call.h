@@ -55,6 +55,18 @@ class ReferenceCalls {
     return y.values<float>();
   }
 
+  Floats silu(const Floats& x) {
+    const PlacedTensor y = place(*device, DType::f32, x, 1);
+    device->silu(y);
+    return y.values<float>();
+  }
+
+  float log_sum_exp(const Floats& x, float scale = 1.0f) {
+    const PlacedTensor y(*device, DType::f32, 1, 1);
+    device->log_sum_exp(place(*device, DType::f32, x, 1), scale, y.view().reshaped({1}));
+    return y.values<float>()[0];
+  }
+
   std::vector<std::int32_t> argmax(const Floats& x, std::int64_t rows) {
     const PlacedTensor id(*device, DType::i32, 1, rows);
     device->argmax(place(*device, DType::f32, x, rows), id.view().reshaped({rows}));

@@ -96,12 +96,16 @@ class RowWeight final : public Weight {
   std::vector<Part> parts_;
 };
 
-float dot16(const float* a, const float* b, std::int64_t n) {
-  float lane[16] = {};
-  for (std::int64_t i = 0; i < n; ++i) lane[i % 16] = std::fma(a[i], b[i], lane[i % 16]);
+float add_halves(float (&lane)[16]) {
   for (int half = 8; half >= 1; half /= 2)
     for (int j = 0; j < half; ++j) lane[j] += lane[j + half];
   return lane[0];
+}
+
+float dot16(const float* a, const float* b, std::int64_t n) {
+  float lane[16] = {};
+  for (std::int64_t i = 0; i < n; ++i) lane[i % 16] = std::fma(a[i], b[i], lane[i % 16]);
+  return add_halves(lane);
 }
 
 // The rows of a linear's input, quantised as the contract says.
@@ -298,6 +302,18 @@ class ReferenceDevice final : public Device {
     }
   }
 
+  void do_kv_copy(const KvViews& kv, ConstView from, ConstView to) override {
+    for (const View& memory : {kv.k, kv.v}) {
+      const auto slots = memory.reshaped({memory.dim(0) * memory.dim(1), memory.dim(2), memory.dim(3)});
+      const auto bytes = static_cast<std::size_t>(slots.rows(0, 1).bytes_spanned());
+      std::vector<std::byte> read(static_cast<std::size_t>(from.dim(0)) * bytes);
+      for (std::int64_t i = 0; i < from.dim(0); ++i)
+        std::memcpy(read.data() + static_cast<std::size_t>(i) * bytes, slots.rows(ints(from)[i], 1).data(), bytes);
+      for (std::int64_t i = 0; i < to.dim(0); ++i)
+        std::memcpy(slots.rows(ints(to)[i], 1).data(), read.data() + static_cast<std::size_t>(i) * bytes, bytes);
+    }
+  }
+
   static std::int64_t slot_of(const RowTables& rows, std::int64_t block_size, std::int64_t r, std::int64_t position) {
     const std::int32_t block = ints(rows.blocks, ints(rows.sequence)[r])[position / block_size];
     return block * block_size + position % block_size;
@@ -417,6 +433,11 @@ class ReferenceDevice final : public Device {
       for (std::int64_t c = 0; c < width; ++c) floats(y, r)[c] = silu_f32(floats(x, r)[c]) * floats(x, r)[c + width];
   }
 
+  void do_silu(View x) override {
+    for (std::int64_t r = 0; r < x.dim(0); ++r)
+      for (std::int64_t c = 0; c < x.dim(1); ++c) floats(x, r)[c] = silu_f32(floats(x, r)[c]);
+  }
+
   void do_add(View x, ConstView y) override {
     for (std::int64_t r = 0; r < x.dim(0); ++r)
       for (std::int64_t c = 0; c < x.dim(1); ++c) floats(x, r)[c] = floats(x, r)[c] + floats(y, r)[c];
@@ -447,6 +468,19 @@ class ReferenceDevice final : public Device {
         ints(id, r)[i] = order[static_cast<std::size_t>(i)];
         floats(value, r)[i] = rank_value(row[order[static_cast<std::size_t>(i)]]);
       }
+    }
+  }
+
+  void do_log_sum_exp(ConstView x, float scale, View y) override {
+    for (std::int64_t r = 0; r < x.dim(0); ++r) {
+      const float* row = floats(x, r);
+      float largest = -kInfinity, lane[16] = {};
+      for (std::int64_t c = 0; c < x.dim(1); ++c) largest = std::max(largest, rank_value(scale * row[c]));
+      if (std::isfinite(largest)) {
+        for (std::int64_t c = 0; c < x.dim(1); ++c) lane[c % 16] += exp_f32(rank_value(scale * row[c]) - largest);
+        largest = static_cast<float>(double{largest} + log_f64(add_halves(lane)));
+      }
+      floats(y)[r] = largest;
     }
   }
 

@@ -1,0 +1,129 @@
+// kv_copy on every device and KV type: slots move as they are stored, whatever the lists do to each other.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <tuple>
+
+#include "device/conformance/conformance.h"
+
+namespace espalier {
+namespace {
+
+struct Moves {
+  std::string_view name;
+  std::vector<std::int32_t> from;
+  std::vector<std::int32_t> to;
+};
+
+struct KvCopyShape {
+  std::int64_t blocks = 0;
+  std::int64_t block_size = 0;
+  std::int64_t kv_heads = 0;
+  std::int64_t dim = 0;
+
+  std::int64_t slots() const { return blocks * block_size; }
+  std::int64_t width() const { return kv_heads * dim; }
+};
+
+std::vector<std::int32_t> first(std::vector<std::int32_t> list, std::int64_t n) {
+  list.resize(static_cast<std::size_t>(n));
+  return list;
+}
+
+std::vector<std::int32_t> counting_from(std::int32_t start, std::int64_t n) {
+  std::vector<std::int32_t> list(static_cast<std::size_t>(n));
+  std::iota(list.begin(), list.end(), start);
+  return list;
+}
+
+// Lists of n < slots pairs.
+std::vector<Moves> all_moves(RandomValues& random, std::int64_t slots, std::int64_t n) {
+  const std::vector<std::int32_t> some = first(random.permutation(slots), n);
+  std::vector<std::int32_t> shuffled;
+  for (std::int32_t i : random.permutation(n)) shuffled.push_back(some[static_cast<std::size_t>(i)]);
+  std::vector<std::int32_t> repeated;
+  for (std::int64_t i = 0; i < n; ++i) repeated.push_back(some[static_cast<std::size_t>(random.below(1 + n / 2))]);
+  return {{"from anywhere to anywhere", first(random.permutation(slots), n), some},
+          {"a permutation", shuffled, some},
+          {"slots read twice, some of them written", repeated, first(random.permutation(slots), n)},
+          {"one down", counting_from(1, n), counting_from(0, n)},
+          {"one up", counting_from(0, n), counting_from(1, n)},
+          {"in place", some, some}};
+}
+
+class KvCopyConformance : public testing::TestWithParam<std::tuple<DeviceUnderTest, DType>> {
+ protected:
+  DType type() const { return std::get<1>(GetParam()); }
+
+  std::vector<KvCopyShape> shapes() const {
+    if (test_.has_buckets()) return {{2, 128, 1, 8}, {1, 256, 3, 20}};
+    return {{67, 1, 1, 1}, {9, 8, 3, 5}, {2, 128, 2, 31}};
+  }
+
+  // Any bits will do, NaN and infinity among them: nothing is computed.
+  std::vector<std::uint8_t> random_slots(const KvCopyShape& shape) {
+    std::vector<std::uint8_t> bytes(static_cast<std::size_t>(shape.slots() * bytes_per_slot(shape)));
+    for (std::uint8_t& byte : bytes) byte = static_cast<std::uint8_t>(random_.below(256));
+    return bytes;
+  }
+  std::int64_t bytes_per_slot(const KvCopyShape& shape) const { return row_bytes(type(), shape.width()); }
+
+  std::vector<std::uint8_t> moved(const std::vector<std::uint8_t>& before, const KvCopyShape& shape,
+                                  const Moves& moves) const {
+    std::vector<std::uint8_t> after = before;
+    const std::int64_t bytes = bytes_per_slot(shape);
+    for (std::size_t i = 0; i < moves.to.size(); ++i)
+      std::copy_n(before.begin() + moves.from[i] * bytes, bytes, after.begin() + moves.to[i] * bytes);
+    return after;
+  }
+
+  void expect_moved(const KvCopyShape& shape, const Moves& moves, Placement placement) {
+    Device& device = test_.tested();
+    const std::vector<std::uint8_t> k = random_slots(shape), v = random_slots(shape);
+    PlacedTensor kv_k(device, type(), shape.slots(), shape.width(), placement);
+    PlacedTensor kv_v(device, type(), shape.slots(), shape.width(), placement);
+    kv_k.fill(k);
+    kv_v.fill(v);
+    const auto as_kv = [&](const PlacedTensor& tensor) {
+      return tensor.view().reshaped({shape.blocks, shape.block_size, shape.kv_heads, shape.dim});
+    };
+    const auto n = static_cast<std::int64_t>(moves.to.size());
+    const PlacedTensor from = place(device, DType::i32, moves.from, 1, placement);
+    const PlacedTensor to = place(device, DType::i32, moves.to, 1, placement);
+    device.kv_copy({as_kv(kv_k), as_kv(kv_v)}, from.view().reshaped({n}), to.view().reshaped({n}));
+    EXPECT_EQ(stored(kv_k), moved(k, shape, moves));
+    EXPECT_EQ(stored(kv_v), moved(v, shape, moves));
+  }
+  std::vector<std::uint8_t> stored(const PlacedTensor& memory) const {
+    const auto bytes = [](const auto& values) {
+      const auto* const begin = reinterpret_cast<const std::uint8_t*>(values.data());
+      return std::vector<std::uint8_t>(begin, begin + values.size() * sizeof values[0]);
+    };
+    return type() == DType::f32 ? bytes(memory.values<std::uint32_t>()) : bytes(memory.values<std::uint16_t>());
+  }
+
+  DeviceTest test_{std::get<0>(GetParam())};
+  RandomValues random_{17};
+};
+
+INSTANTIATE_TEST_SUITE_P(Devices, KvCopyConformance,
+                         testing::Combine(testing::ValuesIn(devices_under_test()),
+                                          testing::Values(DType::f16, DType::bf16, DType::f32)),
+                         [](const testing::TestParamInfo<std::tuple<DeviceUnderTest, DType>>& info) {
+                           return std::get<0>(info.param).name + "_" + std::string(name(std::get<1>(info.param)));
+                         });
+
+TEST_P(KvCopyConformance, EverythingIsReadBeforeAnythingIsWritten) {
+  const std::vector<Placement> others = test_.placements(false);
+  std::size_t calls = 0;
+  for (const KvCopyShape& shape : shapes())
+    for (std::int64_t n : test_.row_counts())
+      for (const Moves& moves : all_moves(random_, shape.slots(), n)) {
+        SCOPED_TRACE(testing::Message() << shape.slots() << " slots, " << n << " moves: " << moves.name);
+        expect_moved(shape, moves, calls++ % 2 == 0 ? Placement{} : others[calls % others.size()]);
+      }
+}
+
+}  // namespace
+}  // namespace espalier

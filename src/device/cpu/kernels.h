@@ -1,0 +1,137 @@
+// What the files compiled for one instruction set offer to the rest of the device: a table of plain functions over
+// plain structs. Nothing inline and nothing from the standard library that could be emitted twice crosses this line,
+// so that code compiled with wider instructions never replaces code of the baseline.
+//
+// Words: a *panel* holds 16 outputs of a weight (packed_weight.h); a *tile* holds up to tile_rows rows of a linear's
+// input, side by side. Rows are cut into full tiles and one rest. Functions are pure but for what they write, and may
+// run on several threads at once on disjoint outputs.
+#pragma once
+
+#include <cstdint>
+
+namespace espalier::cpu {
+
+constexpr int kPanel = 16;  // outputs side by side
+constexpr int kBlock = 32;  // elements that share one activation scale
+
+// R rows of one quantised block of a linear's input.
+template <int R>
+struct BlockActivations {
+  std::int32_t q[kBlock / 4][R];         // four signed bytes each, elements 4g .. 4g+3
+  float d[R];                            // NaN where a row is not finite
+  float d_sum[R];                        // d * float(sum of q)
+  std::int32_t negative_sum[R];          // -(sum of q)
+  std::int32_t negative_half_sum[2][R];  // of elements 0..15 and 16..31
+};
+
+// The products of one part of a weight: panels of one format, all rows.
+struct LinearCall {
+  const std::uint8_t* panels = nullptr;
+  std::int64_t panel_bytes = 0;
+  std::int64_t inputs = 0;
+  std::int64_t outputs = 0;
+  const void* tiles = nullptr;  // BlockActivations or floats, as written by quantise or interleave
+  std::int64_t rows = 0;
+  const float* bias = nullptr;  // [outputs] or null
+  float* y = nullptr;           // [rows, outputs], y_stride floats from row to row
+  std::int64_t y_stride = 0;
+  std::uint8_t* scratch = nullptr;  // of this thread: expanded_panel_bytes(inputs)
+};
+using LinearKernel = void (*)(const LinearCall& call, std::int64_t panel_begin, std::int64_t panel_end);
+
+static constexpr std::int64_t expanded_panel_bytes(std::int64_t inputs) {
+  return inputs / kBlock * (kBlock * kPanel + 3 * kPanel * static_cast<std::int64_t>(sizeof(float)));
+}
+
+enum class KvType { f16, bf16, f32 };
+
+// Where the keys of one row stand in its line of scores.
+struct AttentionRow {
+  std::int64_t begin = 0;  // columns of the shared context it sees
+  std::int64_t end = 0;
+  const std::int32_t* tail = nullptr;  // slots behind the context: ancestors and itself
+  std::int64_t tail_count = 0;         // their columns begin at AttentionTile::tail_column
+};
+
+// Rows of one sequence that are computed together. Column c of the shared context is logical position first + c.
+struct AttentionTile {
+  const AttentionRow* rows = nullptr;
+  std::int64_t row_count = 0;
+  const std::int32_t* blocks = nullptr;  // of the sequence
+  std::int64_t first = 0;
+  std::int64_t columns = 0;
+  std::int64_t tail_column = 0;
+  const float* q = nullptr;       // [rows, heads, dim]
+  float* out = nullptr;           // [rows, heads, dim]
+  float* scores = nullptr;        // [rows, heads, score_stride]
+  std::uint8_t* valid = nullptr;  // [rows, heads]
+  std::int64_t score_stride = 0;
+};
+
+struct AttentionShape {
+  KvType type = KvType::f16;
+  const void* k = nullptr;
+  const void* v = nullptr;
+  std::int64_t block_size = 0;
+  std::int64_t kv_heads = 0;
+  std::int64_t group = 0;  // query heads per kv head
+  std::int64_t dim = 0;
+  float scale = 0;
+};
+
+constexpr std::int64_t kKeyChunk = 64;  // context keys of one unit of work
+static constexpr std::int64_t attention_scratch_floats(std::int64_t dim, std::int64_t pairs) {
+  const std::int64_t padded = (dim + kPanel - 1) / kPanel * kPanel;
+  return kKeyChunk * padded + pairs * (padded + kPanel);
+}
+
+// max over t = scale * x and the sum of exp(t - max), for log_sum_exp.
+struct ExpSum {
+  float max = 0;
+  float sum = 0;
+};
+
+struct Kernels {
+  int tile_rows;
+
+  // Blocks [begin, end) of every row into tiles. x: [rows, 32 * blocks], stride floats from row to row.
+  void (*quantise)(const float* x, std::int64_t stride, std::int64_t rows, std::int64_t blocks, std::int64_t begin,
+                   std::int64_t end, void* tiles);
+  // Columns [begin, end) of every row into tiles of floats: element k of R rows side by side.
+  void (*interleave)(const float* x, std::int64_t stride, std::int64_t rows, std::int64_t inputs, std::int64_t begin,
+                     std::int64_t end, float* tiles);
+  LinearKernel linear_f32, linear_f16, linear_bf16;
+  LinearKernel linear_q4_0, linear_q4_1, linear_q5_0, linear_q5_1, linear_q8_0, linear_q4_k, linear_q5_k, linear_q6_k;
+
+  // Scores of the context columns of one key chunk, and of the tails, for the query heads of one kv head.
+  void (*attention_scores)(const AttentionShape&, const AttentionTile&, std::int64_t kv_head, std::int64_t chunk,
+                           float* scratch);
+  void (*attention_tail_scores)(const AttentionShape&, const AttentionTile&, std::int64_t kv_head, float* scratch);
+  // Scores of one row and head to exp(s - max).
+  void (*attention_exp)(const AttentionTile&, std::int64_t heads, std::int64_t row, std::int64_t head);
+  // Dimensions [begin, end) of the weighted sums for the query heads of one kv head; begin is a multiple of 16.
+  void (*attention_weigh)(const AttentionShape&, const AttentionTile&, std::int64_t kv_head, std::int64_t begin,
+                          std::int64_t end, float* scratch);
+
+  // The other ops of device.h, for n consecutive elements or one row.
+  void (*rms_norm)(const float* x, const float* w, float eps, std::int64_t dim, float* y);
+  void (*rope)(float* head, const float* cosine, const float* sine, std::int64_t half);
+  void (*to_f16)(const float* x, std::uint16_t* y, std::int64_t n);
+  void (*to_bf16)(const float* x, std::uint16_t* y, std::int64_t n);
+  void (*swiglu)(const float* gate, const float* up, float* y, std::int64_t n);
+  void (*silu)(float* x, std::int64_t n);
+  void (*add)(float* x, const float* y, std::int64_t n);
+  std::int32_t (*argmax)(const float* x, std::int64_t n);
+  void (*top_k)(const float* x, std::int64_t n, std::int64_t k, float* value, std::int32_t* id);
+  ExpSum (*exp_sum)(const float* x, float scale, std::int64_t n);
+};
+
+#if defined(__x86_64__)
+const Kernels& avx2_kernels();
+const Kernels& avx512_kernels();
+#elif defined(__aarch64__)
+const Kernels& neon_kernels();
+const Kernels& dotprod_kernels();
+#endif
+
+}  // namespace espalier::cpu
