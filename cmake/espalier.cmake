@@ -21,6 +21,7 @@ if(ESPALIER_SANITIZE)
   target_compile_options(espalier_flags INTERFACE -fsanitize=${ESPALIER_SANITIZE} -fno-omit-frame-pointer
                                                   -fno-sanitize-recover=all)
   target_link_options(espalier_flags INTERFACE -fsanitize=${ESPALIER_SANITIZE})
+  target_compile_definitions(espalier_flags INTERFACE ESPALIER_SANITIZED)  # tests take fewer rounds
 endif()
 
 function(espalier_test name)

@@ -72,16 +72,17 @@ TEST_P(Invariance, SeveralSequencesInOneStepGiveTheBitsOfEachAlone) {
   KvCache cache(*device, model.kv_shape(kv_type), 3 * 128);
   Workspace workspace(model, {.rows = 49, .outputs = 49, .positions = 64});
   std::vector<Row> rows;
-  std::vector<SequenceId> sequences;
+  std::vector<Branch> branches;
   for (const auto& prompt : prompts) {
-    sequences.push_back(cache.create());
-    ASSERT_TRUE(cache.reserve(sequences.back(), static_cast<std::int64_t>(prompt.size())));
+    std::optional<Branch> branch = cache.begin(cache.create(), static_cast<std::int64_t>(prompt.size()));
+    ASSERT_TRUE(branch.has_value());
+    branches.push_back(std::move(*branch));
   }
   // Interleaved, so that neighbours in the step belong to different sequences.
   for (std::size_t p = 0; p < 23; ++p)
     for (std::size_t s = 0; s < prompts.size(); ++s)
       if (p < prompts[s].size()) {
-        rows.push_back(prefill_row(model, cache, sequences[s], static_cast<std::int64_t>(p), prompts[s][p]));
+        rows.push_back(model.prefill_row(branches[s].id(), static_cast<std::int64_t>(p), prompts[s][p]));
         rows.back().wants_logits = true;
       }
   const StepOutput output = model.forward(rows, cache, workspace);
@@ -91,11 +92,11 @@ TEST_P(Invariance, SeveralSequencesInOneStepGiveTheBitsOfEachAlone) {
     const ForwardRun alone = run_forward(model, prompts[s], {.kv_type = kv_type});
     std::vector<float> together;
     for (std::size_t r = 0; r < rows.size(); ++r)
-      if (rows[r].sequence == sequences[s])
+      if (rows[r].sequence == branches[s].id())
         together.insert(together.end(), logits.begin() + static_cast<std::ptrdiff_t>(r) * vocabulary,
                         logits.begin() + static_cast<std::ptrdiff_t>(r + 1) * vocabulary);
     EXPECT_TRUE(std::ranges::equal(std::as_bytes(std::span(together)), std::as_bytes(std::span(alone.logits))));
-    EXPECT_EQ(read_kv(*device, cache, sequences[s], static_cast<std::int64_t>(prompts[s].size())), alone.kv);
+    EXPECT_EQ(read_kv(*device, cache, branches[s].id(), static_cast<std::int64_t>(prompts[s].size())), alone.kv);
   }
 }
 

@@ -2,19 +2,30 @@
 
 #include <algorithm>
 #include <chrono>
+#include <numeric>
 
 #include "base/error.h"
 #include "base/random.h"
+#include "decode/accept.h"
+#include "decode/step_invariants.h"
+#include "tree/tree_tensors.h"
 
 namespace espalier {
 namespace {
 
 class Stopwatch {
  public:
-  double seconds() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
+  double seconds() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
+  // Since the last lap, or the start.
+  double lap() {
+    const auto now = Clock::now();
+    return std::chrono::duration<double>(now - std::exchange(lap_, now)).count();
+  }
 
  private:
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point start_ = Clock::now();
+  Clock::time_point lap_ = start_;
 };
 
 std::int64_t choose_context(const ModelConfig& config, std::int64_t wanted) {
@@ -23,14 +34,56 @@ std::int64_t choose_context(const ModelConfig& config, std::int64_t wanted) {
   return wanted == 0 ? config.context : wanted;
 }
 
+std::int64_t largest_step(const Device& device, std::int64_t wanted) {
+  return device.row_buckets().empty() ? wanted : std::min(wanted, device.row_buckets().back());
+}
+
 std::int64_t choose_prefill_rows(const Device& device, std::int64_t context, std::int64_t wanted) {
   check(wanted >= 1, "prefill steps of {} rows", wanted);
-  const std::int64_t most = device.row_buckets().empty() ? wanted : std::min(wanted, device.row_buckets().back());
-  return std::min(most, context);
+  return std::min(largest_step(device, wanted), context);
+}
+
+// The shape of the trees, with no more rows than one step of the device takes.
+TreeOptions choose_tree(const Device& device, const Speculation& speculation) {
+  TreeOptions tree = speculation.tree;
+  if (!speculation.drafters) return {.shape = TreeShape::chain, .nodes = 1, .depth = 0};
+  if (tree.shape == TreeShape::fixed) {
+    check(tree.choices.has_value(), "a static tree without choices");
+    const int rows = tree.nodes == 0 ? tree.choices->size() : std::min(tree.nodes, tree.choices->size());
+    tree.choices = tree.choices->best(static_cast<int>(largest_step(device, rows)));
+    tree.nodes = tree.choices->size();
+    tree.depth = std::min(tree.depth, tree.choices->depth());
+  }
+  tree.nodes = static_cast<int>(largest_step(device, tree.nodes));
+  if (tree.branch == 0) tree.branch = tree.expand;
+  return tree;
+}
+
+// Lists say the same as a mask in fewer bytes; a mask is for eager attention, and for devices that want it as soon as
+// there is a tree to hide.
+StepForm choose_form(const Device& device, const DecoderOptions& options, const TreeOptions& tree) {
+  const bool eager = options.attention == AttentionOp::eager;
+  if (eager && options.mask == MaskChoice::list)
+    throw InputError("--attention eager --mask list: eager attention needs the dense mask");
+  const bool wants_mask = eager || (device.prefers_dense_mask() && max_rows(tree) > 1);
+  const bool dense = options.mask == MaskChoice::automatic ? wants_mask : options.mask == MaskChoice::dense;
+  return {.attention = options.attention, .mask = dense ? MaskForm::dense : MaskForm::list};
 }
 
 std::size_t common_prefix(std::span<const std::int32_t> a, std::span<const std::int32_t> b) {
   return static_cast<std::size_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());
+}
+
+std::int64_t size_of(std::span<const std::int32_t> tokens) {
+  return static_cast<std::int64_t>(tokens.size());
+}
+
+void add(const RoundTimes& round, RoundTimes& sum) {
+  sum.draft += round.draft;
+  sum.prepare += round.prepare;
+  sum.verify += round.verify;
+  sum.accept += round.accept;
+  sum.commit += round.commit;
 }
 
 }  // namespace
@@ -46,141 +99,370 @@ std::string_view name(FinishReason reason) {
   return "unknown";
 }
 
-Decoder::Decoder(const Transformer& model, const DecoderOptions& options)
+double GenerateResult::accept_length() const {
+  if (accept_lengths.empty()) return 0;
+  const auto sum = std::accumulate(accept_lengths.begin(), accept_lengths.end(), std::int64_t{0});
+  return static_cast<double>(sum) / static_cast<double>(accept_lengths.size());
+}
+
+struct Decoder::Lane {
+  SequenceId sequence = 0;
+  std::vector<std::int32_t> committed;  // the tokens whose K and V the cache holds
+  DrafterSet drafters;
+
+  void tell(const CommittedRows& rows) {
+    for (const auto& drafter : drafters) drafter->committed(rows);
+  }
+};
+
+struct Decoder::Answer {
+  Answer(Lane& l, const GenerateRequest& r) : lane(l), request(r) {}
+
+  Lane& lane;
+  const GenerateRequest& request;
+  GenerateResult result = {};
+  std::vector<std::int32_t> path = {};  // prompt and answer; the last token is the root of the next round
+  std::optional<FinishReason> finish = {};
+  Stopwatch clock = {};
+
+  // Of the round.
+  bool drafted = false;  // the drafters were asked
+  std::optional<TokenTree> tree = {};
+  TreeTensors tensors = {};
+  std::optional<Branch> branch = {};
+  RoundTimes times = {};
+
+  std::int64_t tokens_left() const { return request.options.max_tokens - size_of(result.tokens); }
+};
+
+Decoder::Decoder(const Transformer& model, const DecoderOptions& options, const Speculation& speculation)
     : model_(&model),
       context_(choose_context(model.config(), options.context)),
       prefill_rows_(choose_prefill_rows(model.device(), context_, options.prefill_rows)),
-      cache_(model.device(), model.kv_shape(options.kv_type), context_),
-      workspace_(model, {.rows = prefill_rows_, .outputs = prefill_rows_, .positions = context_}),
-      sequence_(cache_.create()) {}
+      tree_(choose_tree(model.device(), speculation)),
+      form_(choose_form(model.device(), options, tree_)),
+      invariants_(options.invariants),
+      cache_(model.device(), model.kv_shape(options.kv_type), context_of_all(options.lanes), options.kv) {
+  for (int i = 0; i < options.lanes; ++i)
+    lanes_.push_back({cache_.create(), {}, speculation.drafters ? speculation.drafters() : DrafterSet()});
+  for (const auto& drafter : lanes_[0].drafters) {
+    const FeatureWishes wishes = drafter->wishes();
+    if (wishes.taps.empty()) continue;
+    if (!taps_.empty() && taps_ != wishes.taps)
+      throw InputError("--head: two EAGLE-3 heads that tap the teacher at different layers cannot draft together");
+    taps_ = wishes.taps;
+  }
+  const std::int64_t rows =
+      std::max(prefill_rows_, largest_step(model.device(), std::int64_t{max_rows(tree_)} * options.lanes));
+  workspace_.emplace(
+      model,
+      WorkspaceShape{.rows = rows, .outputs = rows, .positions = context_, .tap_boundaries = taps_, .form = form_});
+}
 
 Decoder::~Decoder() = default;
 
+// Lanes do not share blocks.
+std::int64_t Decoder::context_of_all(int lanes) const {
+  check(lanes >= 1, "a decoder of {} lanes", lanes);
+  const std::int64_t block = KvShape{}.block_size;
+  return lanes == 1 ? context_ : lanes * ((context_ + block - 1) / block * block);
+}
+
+SequenceId Decoder::sequence(int lane) const {
+  return lanes_.at(static_cast<std::size_t>(lane)).sequence;
+}
+
 void Decoder::check_tokens(std::span<const std::int32_t> tokens) const {
   if (tokens.empty()) input_error("the prompt is empty: expected at least one token");
-  if (static_cast<std::int64_t>(tokens.size()) > context_)
+  if (size_of(tokens) > context_)
     input_error("the prompt has {} tokens, the context holds {}", tokens.size(), context_);
   for (std::size_t i = 0; i < tokens.size(); ++i)
     if (tokens[i] < 0 || tokens[i] >= model_->config().vocabulary)
       input_error("token {} of the prompt is {}, the vocabulary has {}", i, tokens[i], model_->config().vocabulary);
 }
 
-Row Decoder::row_at(std::int64_t position, std::int32_t token) const {
-  Row row;
-  row.sequence = sequence_;
-  row.token = token;
-  row.position = static_cast<std::int32_t>(position);
-  row.slot = cache_.slot(sequence_, position);
-  row.begin = model_->context_begin(position);
-  row.end = static_cast<std::int32_t>(position);
-  return row;
+void Decoder::check_request(const GenerateRequest& request) const {
+  check_tokens(request.prompt);
+  check_options(request.options.sampling);
+  for (const auto& [id, bias] : request.options.sampling.logit_bias)
+    if (id < 0 || id >= model_->config().vocabulary)
+      input_error("--logit-bias: token {}: the vocabulary has {}", id, model_->config().vocabulary);
+  if (request.options.max_tokens < 0)
+    input_error("--max-tokens: expected 0 or more, got {}", request.options.max_tokens);
 }
 
-void Decoder::rewind(std::int64_t length) {
-  cache_.set_length(sequence_, length);
-  committed_.resize(static_cast<std::size_t>(length));
+// Back to what the drafters can go on from.
+void Decoder::rewind(Lane& lane, std::int64_t length) {
+  const std::int64_t kept = length;
+  for (const auto& drafter : lane.drafters) length = std::min(length, drafter->resumable(kept));
+  for (const auto& drafter : lane.drafters) drafter->rewind(length);
+  cache_.truncate(lane.sequence, length);
+  lane.committed.resize(static_cast<std::size_t>(length));
 }
 
-void Decoder::step_over(std::span<const std::int32_t> tokens, std::int64_t begin, std::int64_t end, Wanted wanted) {
-  check(cache_.reserve(sequence_, end), "KV cache: no room for {} of {} positions", end, context_);
+Branch Decoder::begin(const Lane& lane, std::int64_t rows) {
+  std::optional<Branch> branch = cache_.begin(lane.sequence, rows);
+  check(branch.has_value(), "KV cache: no room for {} rows behind {} positions of {}", rows, lane.committed.size(),
+        context_);
+  return std::move(*branch);
+}
+
+StepOutput Decoder::step_over(Lane& lane, std::span<const std::int32_t> tokens, std::int64_t end, bool every_logit) {
+  const std::int64_t begin_at = size_of(lane.committed);
+  Branch branch = begin(lane, end - begin_at);
   std::vector<Row> rows;
-  for (std::int64_t p = begin; p < end; ++p) {
-    rows.push_back(row_at(p, tokens[static_cast<std::size_t>(p)]));
-    rows.back().wants_logits =
-        wanted == Wanted::all || (wanted == Wanted::last && p + 1 == static_cast<std::int64_t>(tokens.size()));
+  for (std::int64_t p = begin_at; p < end; ++p) {
+    rows.push_back(model_->prefill_row(branch.id(), p, tokens[static_cast<std::size_t>(p)]));
+    rows.back().wants_logits = every_logit || p + 1 == size_of(tokens);
+    rows.back().wants_taps = !taps_.empty();
   }
-  const StepOutput output = model_->forward(rows, cache_, workspace_);
-  logits_.resize(output.logits.empty() ? 0 : static_cast<std::size_t>(output.logits.elements()));
-  if (!logits_.empty()) download<float>(model_->device(), output.logits, logits_);
-  cache_.set_length(sequence_, end);
-  for (const Row& row : rows) committed_.push_back(row.token);
+  const StepOutput output = model_->forward(rows, cache_, *workspace_);
+  branch.commit_length(end - begin_at);
+  for (const Row& row : rows) lane.committed.push_back(row.token);
+  return output;
 }
 
-bool Decoder::prefill(std::span<const std::int32_t> tokens, const GenerateEvents& events) {
-  const auto total = static_cast<std::int64_t>(tokens.size());
-  const auto first = static_cast<std::int64_t>(committed_.size());
+bool Decoder::prefill(Answer& answer) {
+  const auto& [prompt, options, events] = answer.request;
+  Lane& lane = answer.lane;
+  const std::int64_t total = size_of(prompt), first = size_of(lane.committed);
   if (events.on_prefill) events.on_prefill(0, total - first);
-  for (std::int64_t begin = first; begin < total; begin += prefill_rows_) {
+  while (size_of(lane.committed) < total) {
     if (events.cancelled && events.cancelled()) return false;
-    const std::int64_t end = std::min(total, begin + prefill_rows_);
-    step_over(tokens, begin, end, Wanted::last);
+    const std::int64_t begin_at = size_of(lane.committed), end = std::min(total, begin_at + prefill_rows_);
+    const StepOutput output = step_over(lane, prompt, end, false);
+    std::vector<std::int32_t> tap_rows(static_cast<std::size_t>(end - begin_at));
+    std::iota(tap_rows.begin(), tap_rows.end(), 0);
+    lane.tell({.begin = begin_at,
+               .tokens = std::span(lane.committed).subspan(static_cast<std::size_t>(begin_at)),
+               .taps = output.taps,
+               .rows = tap_rows,
+               .hidden = output.hidden,
+               .hidden_row = 0});
+    if (end == total) read_logits(output.logits, 0);
     if (events.on_prefill) events.on_prefill(end - first, total - first);
   }
   return true;
 }
 
-void Decoder::check_request(std::span<const std::int32_t> prompt, const GenerateOptions& options) const {
-  check_tokens(prompt);
-  check_options(options.sampling);
-  for (const auto& [id, bias] : options.sampling.logit_bias)
-    if (id < 0 || id >= model_->config().vocabulary)
-      input_error("--logit-bias: token {}: the vocabulary has {}", id, model_->config().vocabulary);
-  if (options.max_tokens < 0) input_error("--max-tokens: expected 0 or more, got {}", options.max_tokens);
+void Decoder::read_logits(ConstView logits, std::int64_t row) {
+  logits_.resize(static_cast<std::size_t>(model_->config().vocabulary));
+  download<float>(model_->device(), logits.rows(row, 1), logits_);
 }
 
-GeneratedToken Decoder::draw(const TokenPath& path, const GenerateOptions& options) const {
+// The teacher's next token behind the path, from the logits just read; tells the caller.
+std::int32_t Decoder::draw(Answer& answer) {
+  const GenerateOptions& options = answer.request.options;
+  const TokenPath path{answer.path, answer.request.prompt.size()};
   GeneratedToken next;
   next.token = sample(logits_, options.sampling, path, uniform(options.seed, path.tokens.size()));
   next.stops = std::ranges::find(options.stop_tokens, next.token) != options.stop_tokens.end();
   if (options.logprobs >= 0) next.logprobs = logprobs(logits_, next.token, options.logprobs);
-  return next;
+  answer.path.push_back(next.token);
+  answer.result.tokens.push_back(next.token);
+  answer.finish = end_of_answer(answer, next);
+  return next.token;
 }
 
 // Why the answer ends with the token that was just drawn, if it does.
-std::optional<FinishReason> Decoder::end_of_answer(const GeneratedToken& drawn, std::size_t answer, std::size_t path,
-                                                   const GenerateOptions& options, const GenerateEvents& events) const {
+std::optional<FinishReason> Decoder::end_of_answer(const Answer& answer, const GeneratedToken& drawn) const {
+  const GenerateEvents& events = answer.request.events;
   const bool goes_on = !events.on_token || events.on_token(drawn);
   if (drawn.stops) return FinishReason::stop_token;
   if (!goes_on) return FinishReason::stopped;
-  if (static_cast<std::int64_t>(answer) >= options.max_tokens) return FinishReason::token_limit;
-  // To go on, the drawn token needs position path - 1.
-  if (static_cast<std::int64_t>(path) > context_) return FinishReason::context_limit;
+  if (answer.tokens_left() <= 0) return FinishReason::token_limit;
+  // To go on, the drawn token needs the last position of the path.
+  if (size_of(answer.path) > context_) return FinishReason::context_limit;
   if (events.cancelled && events.cancelled()) return FinishReason::cancelled;
   return std::nullopt;
 }
 
+// From the prompt to the first token.
+void Decoder::start(Answer& answer) {
+  const auto& [prompt, options, events] = answer.request;
+  // The last token of the prompt is always computed again: its logits are what the first draw needs.
+  rewind(answer.lane,
+         static_cast<std::int64_t>(std::min(common_prefix(answer.lane.committed, prompt), prompt.size() - 1)));
+  answer.result.reused_tokens = size_of(answer.lane.committed);
+  answer.path.assign(prompt.begin(), prompt.end());
+  if (!prefill(answer)) {
+    answer.finish = FinishReason::cancelled;
+  } else if (options.max_tokens == 0) {
+    answer.finish = FinishReason::token_limit;
+  } else {
+    draw(answer);
+  }
+  answer.result.prefill_seconds = answer.clock.seconds();
+}
+
+// The tree of the next round: no deeper than the answer may still get, and inside the context.
+void Decoder::draft(Answer& answer) {
+  Stopwatch clock;
+  const std::int64_t prefix = size_of(answer.lane.committed), room = context_ - prefix;
+  const auto depth = static_cast<int>(std::min<std::int64_t>({tree_.depth, room - 1, answer.tokens_left() - 1}));
+  const auto rows = static_cast<int>(std::min<std::int64_t>(tree_.nodes, room));
+  answer.times = {};
+  answer.tree.emplace(answer.path.back());
+  answer.drafted = depth > 0 && rows > 1 && !answer.lane.drafters.empty();
+  if (answer.drafted) {
+    for (const auto& drafter : answer.lane.drafters) drafter->begin_round(answer.path);
+    answer.tree =
+        grow_tree(answer.path.back(), tree_,
+                  {.rows = rows, .depth = depth, .vocabulary = static_cast<std::int32_t>(model_->config().vocabulary)},
+                  answer.lane.drafters);
+  }
+  answer.times.draft = clock.lap();
+}
+
+// The rows of the answer's tree, behind the rows of the step's other trees.
+void Decoder::append_rows(Answer& answer, std::vector<Row>& rows) {
+  const auto prefix = static_cast<std::int32_t>(answer.lane.committed.size());
+  answer.tensors = tensorize(*answer.tree, {.prefix = prefix});
+  answer.branch = begin(answer.lane, answer.tree->size());
+  for (int k = 0; k < answer.tensors.nodes; ++k) {
+    std::vector<std::int32_t> above;
+    for (std::int32_t ancestor : answer.tensors.ancestors(k)) above.push_back(prefix + ancestor);
+    rows.push_back(model_->tree_row(answer.branch->id(), prefix, prefix + k,
+                                    answer.tensors.token[static_cast<std::size_t>(k)], above));
+    rows.back().wants_logits = true;
+    rows.back().wants_taps = !taps_.empty();
+  }
+}
+
+// One step of the teacher over the trees of all these answers.
+void Decoder::verify(std::span<Answer* const> answers) {
+  Stopwatch clock;
+  std::vector<Row> rows;
+  for (Answer* answer : answers) append_rows(*answer, rows);
+  StepCheck check_tables;
+  if (invariants_) check_tables = [&](const HostTables& tables) { check_trees(tables, answers); };
+  const double prepare = clock.lap();
+  const StepOutput output = model_->forward(rows, cache_, *workspace_, check_tables);
+  const double verify = clock.lap();
+  std::int64_t first_row = 0;
+  for (Answer* answer : answers) {
+    answer->times.prepare = prepare;
+    answer->times.verify = verify;
+    accept(*answer, output, first_row);
+    first_row += answer->tree->size();
+  }
+}
+
+void Decoder::check_trees(const HostTables& tables, std::span<Answer* const> answers) const {
+  std::vector<TreeOfStep> trees;
+  for (const Answer* answer : answers) trees.push_back({&*answer->tree, answer->tensors, answer->branch->id()});
+  const StepLimits limits{.tree = {.vocabulary = static_cast<std::int32_t>(model_->config().vocabulary),
+                                   .positions = static_cast<std::int32_t>(context_)},
+                          .window = static_cast<std::int32_t>(model_->config().sliding_window)};
+  check_step(tables, trees, cache_, limits);
+}
+
+// Walks the verified tree, commits the path and tells everybody.
+void Decoder::accept(Answer& answer, const StepOutput& output, std::int64_t first_row) {
+  Stopwatch clock;
+  const std::vector<Visit> visits = walk(
+      *answer.tree,
+      [&](int node) {
+        read_logits(output.logits, first_row + node);
+        answer.times.verify += clock.lap();
+        const std::int32_t token = draw(answer);
+        answer.times.accept += clock.lap();
+        return token;
+      },
+      [&](std::int32_t) { return answer.finish.has_value(); });
+  commit(answer, visits, output, first_row);
+  answer.times.commit = clock.lap();
+  answer.result.accept_lengths.push_back(static_cast<std::int64_t>(visits.size()) - 1);
+  add(answer.times, answer.result.times);
+  if (answer.request.events.on_round)
+    answer.request.events.on_round({.number = answer.result.rounds() - 1,
+                                    .prefix = answer.tensors.prefix,
+                                    .tree = *answer.tree,
+                                    .visits = visits,
+                                    .finish = answer.finish,
+                                    .times = answer.times});
+}
+
+void Decoder::commit(Answer& answer, std::span<const Visit> visits, const StepOutput& output, std::int64_t first_row) {
+  Lane& lane = answer.lane;
+  const std::int64_t prefix = answer.tensors.prefix;
+  std::vector<std::int32_t> positions(static_cast<std::size_t>(prefix)), rows;
+  std::iota(positions.begin(), positions.end(), 0);
+  for (const Visit& visit : visits) {
+    positions.push_back(static_cast<std::int32_t>(prefix + visit.node));
+    rows.push_back(static_cast<std::int32_t>(first_row + visit.node));
+  }
+  answer.branch->commit_path(positions);
+  answer.branch.reset();
+  for (const Visit& visit : visits) lane.committed.push_back((*answer.tree)[visit.node].token);
+  if (answer.drafted)
+    for (const auto& drafter : lane.drafters) drafter->end_round(*answer.tree, visits);
+  lane.tell({.begin = prefix,
+             .tokens = std::span(lane.committed).subspan(static_cast<std::size_t>(prefix)),
+             .taps = output.taps,
+             .rows = rows,
+             .hidden = output.hidden,
+             .hidden_row = rows.back()});
+}
+
+// Rounds until every answer is complete. Trees that do not fit one step of the device take several.
+void Decoder::run_rounds(std::vector<Answer>& answers) {
+  while (true) {
+    std::vector<Answer*> active;
+    for (Answer& answer : answers)
+      if (!answer.finish) active.push_back(&answer);
+    if (active.empty()) return;
+    for (Answer* answer : active) draft(*answer);
+    for (std::size_t begin_at = 0; begin_at < active.size();) {
+      std::size_t end = begin_at;
+      for (std::int64_t rows = 0; end < active.size(); ++end) {
+        rows += active[end]->tree->size();
+        if (rows > workspace_->shape().rows) break;
+      }
+      verify(std::span(active).subspan(begin_at, end - begin_at));
+      begin_at = end;
+    }
+  }
+}
+
+std::vector<GenerateResult> Decoder::generate(std::span<const GenerateRequest> requests) {
+  check(requests.size() <= lanes_.size(), "{} requests for {} lanes", requests.size(), lanes_.size());
+  for (const GenerateRequest& request : requests) check_request(request);
+  std::vector<Answer> answers;
+  answers.reserve(requests.size());
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    answers.emplace_back(lanes_[i], requests[i]);
+    start(answers.back());
+  }
+  run_rounds(answers);
+  std::vector<GenerateResult> results;
+  for (Answer& answer : answers) {
+    answer.result.finish_reason = *answer.finish;
+    answer.result.decode_seconds = answer.clock.seconds() - answer.result.prefill_seconds;
+    results.push_back(std::move(answer.result));
+  }
+  return results;
+}
+
 GenerateResult Decoder::generate(std::span<const std::int32_t> prompt, const GenerateOptions& options,
                                  const GenerateEvents& events) {
-  check_request(prompt, options);
-  GenerateResult result;
-  const Stopwatch since_start;
-  // The last token of the prompt is always computed again: its logits are what the first draw needs.
-  rewind(static_cast<std::int64_t>(std::min(common_prefix(committed_, prompt), prompt.size() - 1)));
-  result.reused_tokens = static_cast<std::int64_t>(committed_.size());
-  const bool read = prefill(prompt, events);
-  if (!read || options.max_tokens == 0) {
-    result.finish_reason = read ? FinishReason::token_limit : FinishReason::cancelled;
-    result.prefill_seconds = since_start.seconds();
-    return result;
-  }
-  std::vector<std::int32_t> path(prompt.begin(), prompt.end());
-  while (true) {
-    const GeneratedToken next = draw({path, prompt.size()}, options);
-    path.push_back(next.token);
-    result.tokens.push_back(next.token);
-    if (result.tokens.size() == 1) result.prefill_seconds = since_start.seconds();
-    if (const auto reason = end_of_answer(next, result.tokens.size(), path.size(), options, events)) {
-      result.finish_reason = *reason;
-      break;
-    }
-    const auto end = static_cast<std::int64_t>(path.size());
-    step_over(path, end - 1, end, Wanted::last);
-  }
-  result.decode_seconds = since_start.seconds() - result.prefill_seconds;
-  return result;
+  const GenerateRequest request{prompt, options, events};
+  return std::move(generate(std::span(&request, 1)).front());
 }
 
 void Decoder::score(std::span<const std::int32_t> tokens,
                     const std::function<void(std::int64_t, std::span<const float>)>& on_row) {
   check_tokens(tokens);
-  rewind(0);
-  const auto total = static_cast<std::int64_t>(tokens.size());
-  const auto width = static_cast<std::size_t>(model_->config().vocabulary);
-  for (std::int64_t begin = 0; begin < total; begin += prefill_rows_) {
-    const std::int64_t end = std::min(total, begin + prefill_rows_);
-    step_over(tokens, begin, end, Wanted::all);
-    for (std::int64_t p = begin; p < end; ++p)
-      on_row(p, std::span<const float>(logits_).subspan(static_cast<std::size_t>(p - begin) * width, width));
+  Lane& lane = lanes_[0];
+  rewind(lane, 0);
+  const std::int64_t total = size_of(tokens);
+  for (std::int64_t begin_at = 0; begin_at < total; begin_at += prefill_rows_) {
+    const std::int64_t end = std::min(total, begin_at + prefill_rows_);
+    const StepOutput output = step_over(lane, tokens, end, true);
+    for (std::int64_t p = begin_at; p < end; ++p) {
+      read_logits(output.logits, p - begin_at);
+      on_row(p, logits_);
+    }
   }
 }
 

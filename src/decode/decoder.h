@@ -1,7 +1,7 @@
 // The decoding loop: token ids in, token ids out. Each round verifies a tree of tokens in one step of the teacher,
 // walks down while the teacher's own draw meets a child, and commits the path; plain decoding is the tree of one node.
-// A Decoder serves one conversation: it keeps the KV cache of what it has seen, and a prompt that starts with the same
-// tokens is not computed again. One thread at a time.
+// A Decoder serves one or several conversations, each in its own lane: a lane keeps the KV cache of what it has seen,
+// and a prompt that starts with the same tokens is not computed again. One thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -12,15 +12,31 @@
 #include <vector>
 
 #include "cache/kv_cache.h"
+#include "decode/draft_tree.h"
+#include "decode/drafter.h"
+#include "decode/round.h"
 #include "decode/sampler.h"
 #include "model/transformer.h"
 
 namespace espalier {
 
+enum class MaskChoice { automatic, dense, list };
+
 struct DecoderOptions {
-  std::int64_t context = 0;  // positions; 0: what the model was made for
+  std::int64_t context = 0;  // positions of each lane; 0: what the model was made for
   DType kv_type = DType::f16;
   std::int64_t prefill_rows = 32;  // rows of one prefill step: between two of them a request can be cancelled
+  int lanes = 1;                   // conversations at once
+  AttentionOp attention = AttentionOp::fused;
+  MaskChoice mask = MaskChoice::automatic;
+  KvOptions kv = {};
+  bool invariants = false;  // check tables, masks and slots of every tree before its launch
+};
+
+// Who guesses, and in which shape. Every lane gets drafters of its own; none: plain decoding.
+struct Speculation {
+  TreeOptions tree = {};
+  std::function<DrafterSet()> drafters = {};
 };
 
 struct GenerateOptions {
@@ -31,9 +47,6 @@ struct GenerateOptions {
   std::int64_t logprobs = -1;  // how many alternatives to report with each token; -1: no log-probabilities at all
 };
 
-enum class FinishReason { stop_token, stopped, token_limit, context_limit, cancelled };
-std::string_view name(FinishReason reason);  // "stop", "stop", "length", "context", "cancelled"
-
 struct GeneratedToken {
   std::int32_t token = 0;
   bool stops = false;  // one of the stop tokens: it ends the answer and is no part of its text
@@ -43,61 +56,93 @@ struct GeneratedToken {
 struct GenerateResult {
   std::vector<std::int32_t> tokens;  // the answer, the stop token included
   FinishReason finish_reason = FinishReason::token_limit;
-  std::int64_t reused_tokens = 0;  // of the prompt, already in the cache
-  double prefill_seconds = 0;      // until the first token is known
-  double decode_seconds = 0;       // the rest
+  std::int64_t reused_tokens = 0;            // of the prompt, already in the cache
+  double prefill_seconds = 0;                // until the first token is known
+  double decode_seconds = 0;                 // the rest
+  std::vector<std::int64_t> accept_lengths;  // of every round: drafted tokens accepted
+  RoundTimes times;                          // of all rounds together
+
+  std::int64_t rounds() const { return static_cast<std::int64_t>(accept_lengths.size()); }
+  double accept_length() const;  // the mean; tau is one more
 };
 
 // What the caller hears while the loop runs. All may be empty.
 struct GenerateEvents {
-  std::function<bool(const GeneratedToken&)> on_token;  // false stops: the text is complete (a stop string)
-  std::function<bool()> cancelled;                      // asked between steps
-  std::function<void(std::int64_t done, std::int64_t total)> on_prefill;
+  std::function<bool(const GeneratedToken&)> on_token = {};  // false stops: the text is complete (a stop string)
+  std::function<bool()> cancelled = {};                      // asked after every token and between steps
+  std::function<void(std::int64_t done, std::int64_t total)> on_prefill = {};
+  RoundObserver on_round = {};
+};
+
+struct GenerateRequest {
+  std::span<const std::int32_t> prompt;
+  GenerateOptions options = {};
+  GenerateEvents events = {};
 };
 
 class Decoder {
  public:
   // The model must outlive the decoder.
-  Decoder(const Transformer& model, const DecoderOptions& options);
+  Decoder(const Transformer& model, const DecoderOptions& options, const Speculation& speculation = {});
   ~Decoder();
   Decoder(const Decoder&) = delete;
   Decoder& operator=(const Decoder&) = delete;
 
+  Device& device() const { return model_->device(); }
   std::int64_t context() const { return context_; }
+  const StepForm& form() const { return form_; }     // as chosen for this device and budget
+  const TreeOptions& tree() const { return tree_; }  // likewise
   const KvCache& cache() const { return cache_; }
-  SequenceId sequence() const { return sequence_; }
+  SequenceId sequence(int lane = 0) const;
 
   // prompt: 1 to context() tokens, each in [0, vocabulary); anything else is an InputError.
   GenerateResult generate(std::span<const std::int32_t> prompt, const GenerateOptions& options,
                           const GenerateEvents& events = {});
+  // Several at once: request i in lane i, each with its own tree, one teacher step a round for all that fit one.
+  std::vector<GenerateResult> generate(std::span<const GenerateRequest> requests);
 
   // The logits of every position of `tokens`, handed out row by row; for perplexity and comparisons.
   void score(std::span<const std::int32_t> tokens,
              const std::function<void(std::int64_t position, std::span<const float> logits)>& on_row);
 
  private:
-  enum class Wanted { last, all };  // logits of the last token, or of every one
+  struct Lane;    // what a conversation keeps between answers
+  struct Answer;  // an answer in the making
 
+  std::int64_t context_of_all(int lanes) const;
   void check_tokens(std::span<const std::int32_t> tokens) const;
-  void check_request(std::span<const std::int32_t> prompt, const GenerateOptions& options) const;
-  void rewind(std::int64_t length);
-  Row row_at(std::int64_t position, std::int32_t token) const;
-  // Computes positions [begin, end) of the tokens, right behind the committed ones, and commits them.
-  void step_over(std::span<const std::int32_t> tokens, std::int64_t begin, std::int64_t end, Wanted wanted);
-  // Computes what is not committed yet. False when cancelled.
-  bool prefill(std::span<const std::int32_t> tokens, const GenerateEvents& events);
-  GeneratedToken draw(const TokenPath& path, const GenerateOptions& options) const;
-  std::optional<FinishReason> end_of_answer(const GeneratedToken& drawn, std::size_t answer, std::size_t path,
-                                            const GenerateOptions& options, const GenerateEvents& events) const;
+  void check_request(const GenerateRequest& request) const;
+  void rewind(Lane& lane, std::int64_t length);
+  Branch begin(const Lane& lane, std::int64_t rows);
+  void read_logits(ConstView logits, std::int64_t row);
+
+  // Computes the tokens behind the committed ones up to `end`, and commits them.
+  StepOutput step_over(Lane& lane, std::span<const std::int32_t> tokens, std::int64_t end, bool every_logit);
+  bool prefill(Answer& answer);  // false: cancelled
+  void start(Answer& answer);
+  std::int32_t draw(Answer& answer);
+  std::optional<FinishReason> end_of_answer(const Answer& answer, const GeneratedToken& drawn) const;
+
+  // One round.
+  void run_rounds(std::vector<Answer>& answers);
+  void draft(Answer& answer);
+  void append_rows(Answer& answer, std::vector<Row>& rows);
+  void verify(std::span<Answer* const> answers);
+  void check_trees(const HostTables& tables, std::span<Answer* const> answers) const;
+  void accept(Answer& answer, const StepOutput& output, std::int64_t first_row);
+  void commit(Answer& answer, std::span<const Visit> visits, const StepOutput& output, std::int64_t first_row);
 
   const Transformer* model_;
   std::int64_t context_;
   std::int64_t prefill_rows_;
+  TreeOptions tree_;
+  StepForm form_;
+  bool invariants_;
   KvCache cache_;
-  Workspace workspace_;
-  SequenceId sequence_;
-  std::vector<std::int32_t> committed_;  // the tokens whose K and V the cache holds
-  std::vector<float> logits_;            // of the rows that wanted them in the last step
+  std::vector<Lane> lanes_;
+  std::vector<std::int64_t> taps_;  // what the drafters want of the teacher
+  std::optional<Workspace> workspace_;
+  std::vector<float> logits_;  // of the node that is being looked at
 };
 
 }  // namespace espalier

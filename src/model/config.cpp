@@ -3,27 +3,19 @@
 #include <array>
 #include <cmath>
 #include <cstring>
-#include <limits>
 #include <nlohmann/json.hpp>
 #include <numbers>
-#include <optional>
 
 #include "base/error.h"
 #include "base/math.h"
+#include "model/config_fields.h"
 
 namespace espalier {
 namespace {
 
 using Json = nlohmann::json;
 
-// Bounds that no real model exceeds; they keep every later product far from overflow.
-constexpr std::int64_t kMaxLayers = 1024;
-constexpr std::int64_t kMaxWidth = 1 << 20;
-constexpr std::int64_t kMaxVocabulary = 1 << 24;
-constexpr std::int64_t kMaxContext = std::int64_t{1} << 26;
-
-// --- rope
-// -------------------------------------------------------------------------------------------------------------
+constexpr double kDefaultTheta = 10000.0;
 
 // theta^(-2i/d), rounded to float once.
 std::vector<float> plain_frequencies(double theta, std::int64_t head_size) {
@@ -32,6 +24,10 @@ std::vector<float> plain_frequencies(double theta, std::int64_t head_size) {
     frequencies.push_back(
         static_cast<float>(pow_f64(theta, -2.0 * static_cast<double>(i) / static_cast<double>(head_size))));
   return frequencies;
+}
+
+void scale_linear(double factor, std::vector<float>& frequencies) {
+  for (float& frequency : frequencies) frequency = static_cast<float>(frequency / factor);
 }
 
 struct Llama3Scaling {
@@ -52,70 +48,15 @@ void scale_llama3(const Llama3Scaling& scaling, std::vector<float>& frequencies)
   }
 }
 
-// --- reading JSON
-// ------------------------------------------------------------------------------------------------------
-
-class JsonFields {
- public:
-  JsonFields(const Json& json, std::string_view file) : json_(&json), file_(file) {
-    if (!json.is_object()) input_error("{}: expected a JSON object, got {}", file, json.type_name());
-  }
-
-  std::string_view file() const { return file_; }
-  const Json* find(const char* key) const {
-    const auto it = json_->find(key);
-    return it == json_->end() || it->is_null() ? nullptr : &*it;
-  }
-
-  std::optional<std::int64_t> integer(const char* key, std::int64_t low, std::int64_t high) const {
-    const Json* value = find(key);
-    if (!value) return std::nullopt;
-    if (!value->is_number_integer() ||
-        (value->is_number_unsigned() && value->get<std::uint64_t>() > std::uint64_t{1} << 62))
-      input_error("{}: {}: expected an integer, got {}", file_, key, value->dump());
-    const auto number = value->get<std::int64_t>();
-    if (number < low || number > high) input_error("{}: {}: expected {} to {}, got {}", file_, key, low, high, number);
-    return number;
-  }
-  std::int64_t require_integer(const char* key, std::int64_t low, std::int64_t high) const {
-    const auto value = integer(key, low, high);
-    if (!value) input_error("{}: {} is missing", file_, key);
-    return *value;
-  }
-
-  std::optional<double> number(const char* key) const {
-    const Json* value = find(key);
-    if (!value) return std::nullopt;
-    if (!value->is_number()) input_error("{}: {}: expected a number, got {}", file_, key, value->dump());
-    const double number = value->get<double>();
-    if (!(number > 0) || !std::isfinite(number))
-      input_error("{}: {}: expected a positive number, got {}", file_, key, value->dump());
-    return number;
-  }
-  double require_number(const char* key) const {
-    const auto value = number(key);
-    if (!value) input_error("{}: {} is missing", file_, key);
-    return *value;
-  }
-
-  bool boolean(const char* key, bool otherwise) const {
-    const Json* value = find(key);
-    if (!value) return otherwise;
-    if (!value->is_boolean()) input_error("{}: {}: expected true or false, got {}", file_, key, value->dump());
-    return value->get<bool>();
-  }
-
-  std::optional<std::string> string(const char* key) const {
-    const Json* value = find(key);
-    if (!value) return std::nullopt;
-    if (!value->is_string()) input_error("{}: {}: expected a string, got {}", file_, key, value->dump());
-    return value->get<std::string>();
-  }
-
- private:
-  const Json* json_;
-  std::string_view file_;
-};
+Llama3Scaling read_llama3_scaling(const JsonFields& rope) {
+  const Llama3Scaling scaling{rope.require_number("factor"), rope.require_number("low_freq_factor"),
+                              rope.require_number("high_freq_factor"),
+                              rope.require_number("original_max_position_embeddings")};
+  if (scaling.low >= scaling.high)
+    input_error("{}: low_freq_factor {}: expected less than high_freq_factor {}", rope.file(), scaling.low,
+                scaling.high);
+  return scaling;
+}
 
 std::string read_architecture(const JsonFields& fields) {
   const Json* list = fields.find("architectures");
@@ -182,38 +123,6 @@ void read_sliding_window(const JsonFields& fields, ModelConfig& config) {
   config.sliding_window = *window;
 }
 
-// Classic files have rope_theta and rope_scaling beside the other fields; newer ones have one object rope_parameters.
-void read_rope(const JsonFields& fields, ModelConfig& config) {
-  const Json* parameters = fields.find("rope_parameters");
-  const Json* scaling = parameters ? parameters : fields.find("rope_scaling");
-  double theta = fields.number("rope_theta").value_or(10000.0);
-  std::string type = "default";
-  if (scaling) {
-    const JsonFields rope(*scaling, fields.file());
-    if (const auto inner = rope.number("rope_theta")) theta = *inner;
-    type = rope.string("rope_type").value_or(rope.string("type").value_or("default"));
-    if (const auto part = rope.number("partial_rotary_factor"); part && *part != 1.0)
-      input_error("{}: partial_rotary_factor = {}: partial rotation is not supported", fields.file(), *part);
-  }
-  config.inverse_frequencies = plain_frequencies(theta, config.head_size);
-  if (type == "default") return;
-  const JsonFields rope(*scaling, fields.file());
-  if (type == "linear") {
-    const double factor = rope.require_number("factor");
-    for (float& frequency : config.inverse_frequencies) frequency = static_cast<float>(frequency / factor);
-  } else if (type == "llama3") {
-    const Llama3Scaling llama3{rope.require_number("factor"), rope.require_number("low_freq_factor"),
-                               rope.require_number("high_freq_factor"),
-                               rope.require_number("original_max_position_embeddings")};
-    if (llama3.low >= llama3.high)
-      input_error("{}: low_freq_factor {}: expected less than high_freq_factor {}", fields.file(), llama3.low,
-                  llama3.high);
-    scale_llama3(llama3, config.inverse_frequencies);
-  } else {
-    input_error("{}: rope type {} is not supported, expected default, linear or llama3", fields.file(), type);
-  }
-}
-
 void check_shape(const ModelConfig& config, std::string_view file) {
   if (config.heads % config.kv_heads != 0)
     input_error("{}: {} attention heads are not a multiple of {} key-value heads", file, config.heads, config.kv_heads);
@@ -225,43 +134,6 @@ std::int64_t default_head_size(const ModelConfig& config, std::string_view file)
     input_error("{}: hidden size {} is not a multiple of {} attention heads", file, config.hidden, config.heads);
   return config.hidden / config.heads;
 }
-
-// --- reading GGUF
-// ------------------------------------------------------------------------------------------------------
-
-// Fields under the architecture's own prefix: llama.block_count, qwen2.block_count, ...
-class GgufFields {
- public:
-  GgufFields(const Gguf& gguf, std::string architecture) : gguf_(&gguf), prefix_(std::move(architecture) + ".") {}
-
-  std::optional<std::int64_t> integer(std::string_view key, std::int64_t low, std::int64_t high) const {
-    const auto value = gguf_->integer(prefix_ + std::string(key));
-    if (value && (*value < low || *value > high))
-      input_error("{}: {}{}: expected {} to {}, got {}", gguf_->description(), prefix_, key, low, high, *value);
-    return value;
-  }
-  std::int64_t require_integer(std::string_view key, std::int64_t low, std::int64_t high) const {
-    const auto value = integer(key, low, high);
-    if (!value) input_error("{}: {}{} is missing", gguf_->description(), prefix_, key);
-    return *value;
-  }
-  std::optional<double> number(std::string_view key) const {
-    const auto value = gguf_->number(prefix_ + std::string(key));
-    if (value && (!(*value > 0) || !std::isfinite(*value)))
-      input_error("{}: {}{}: expected a positive number, got {}", gguf_->description(), prefix_, key, *value);
-    return value;
-  }
-  double require_number(std::string_view key) const {
-    const auto value = number(key);
-    if (!value) input_error("{}: {}{} is missing", gguf_->description(), prefix_, key);
-    return *value;
-  }
-  const std::string* string(std::string_view key) const { return gguf_->string(prefix_ + std::string(key)); }
-
- private:
-  const Gguf* gguf_;
-  std::string prefix_;
-};
 
 // llama.cpp stores llama3 scaling as a tensor of divisors.
 void divide_by_rope_factors(const Gguf& gguf, std::vector<float>& frequencies) {
@@ -279,19 +151,6 @@ void divide_by_rope_factors(const Gguf& gguf, std::vector<float>& frequencies) {
   }
 }
 
-void read_rope(const Gguf& gguf, const GgufFields& fields, ModelConfig& config) {
-  if (const auto dims = fields.integer("rope.dimension_count", 1, kMaxWidth); dims && *dims != config.head_size)
-    input_error("{}: rope.dimension_count {}: expected the head size {}", gguf.description(), *dims, config.head_size);
-  config.inverse_frequencies = plain_frequencies(fields.number("rope.freq_base").value_or(10000.0), config.head_size);
-  divide_by_rope_factors(gguf, config.inverse_frequencies);
-  const std::string* type = fields.string("rope.scaling.type");
-  if (!type || *type == "none") return;
-  if (*type != "linear")
-    input_error("{}: rope.scaling.type {} is not supported, expected none or linear", gguf.description(), *type);
-  const double factor = fields.require_number("rope.scaling.factor");
-  for (float& frequency : config.inverse_frequencies) frequency = static_cast<float>(frequency / factor);
-}
-
 std::string gguf_family(const std::string& architecture, const Gguf& gguf) {
   if (architecture == "llama" || architecture == "qwen2" || architecture == "qwen3") return architecture;
   if (architecture == "pangu-embedded") return "pangu";
@@ -300,6 +159,47 @@ std::string gguf_family(const std::string& architecture, const Gguf& gguf) {
 }
 
 }  // namespace
+
+// Classic files have rope_theta and rope_scaling beside the other fields; newer ones have one object rope_parameters.
+std::vector<float> read_rope(const JsonFields& fields, std::int64_t head_size, std::optional<double> theta) {
+  const Json* parameters = fields.find("rope_parameters");
+  const Json* scaling = parameters ? parameters : fields.find("rope_scaling");
+  std::optional<double> said = fields.number("rope_theta");
+  std::string type = "default";
+  if (scaling) {
+    const JsonFields rope(*scaling, fields.file());
+    if (const auto inner = rope.number("rope_theta")) said = inner;
+    type = rope.string("rope_type").value_or(rope.string("type").value_or("default"));
+    if (const auto part = rope.number("partial_rotary_factor"); part && *part != 1.0)
+      input_error("{}: partial_rotary_factor = {}: partial rotation is not supported", fields.file(), *part);
+  }
+  std::vector<float> frequencies = plain_frequencies(theta.value_or(said.value_or(kDefaultTheta)), head_size);
+  if (type == "default") return frequencies;
+  const JsonFields rope(*scaling, fields.file());
+  if (type == "linear") {
+    scale_linear(rope.require_number("factor"), frequencies);
+  } else if (type == "llama3") {
+    scale_llama3(read_llama3_scaling(rope), frequencies);
+  } else {
+    input_error("{}: rope type {} is not supported, expected default, linear or llama3", fields.file(), type);
+  }
+  return frequencies;
+}
+
+std::vector<float> read_rope(const GgufFields& fields, std::int64_t head_size, std::optional<double> theta) {
+  const Gguf& gguf = fields.gguf();
+  if (const auto dims = fields.integer("rope.dimension_count", 1, kMaxWidth); dims && *dims != head_size)
+    input_error("{}: rope.dimension_count {}: expected the head size {}", gguf.description(), *dims, head_size);
+  std::vector<float> frequencies =
+      plain_frequencies(theta.value_or(fields.number("rope.freq_base").value_or(kDefaultTheta)), head_size);
+  divide_by_rope_factors(gguf, frequencies);
+  const std::string* type = fields.string("rope.scaling.type");
+  if (!type || *type == "none") return frequencies;
+  if (*type != "linear")
+    input_error("{}: rope.scaling.type {} is not supported, expected none or linear", gguf.description(), *type);
+  scale_linear(fields.require_number("rope.scaling.factor"), frequencies);
+  return frequencies;
+}
 
 ModelConfig read_config(const Json& json, std::string_view file) {
   const JsonFields fields(json, file);
@@ -324,7 +224,7 @@ ModelConfig read_config(const Json& json, std::string_view file) {
   config.tied = fields.boolean("tie_word_embeddings", false);
   check_shape(config, file);
   read_sliding_window(fields, config);
-  read_rope(fields, config);
+  config.inverse_frequencies = read_rope(fields, config.head_size);
   return config;
 }
 
@@ -365,7 +265,7 @@ ModelConfig read_config(const Gguf& gguf) {
   config.tied = gguf.find("output.weight") == nullptr;
   config.sliding_window = fields.integer("attention.sliding_window", 0, kMaxContext).value_or(0);
   check_shape(config, gguf.description());
-  read_rope(gguf, fields, config);
+  config.inverse_frequencies = read_rope(fields, config.head_size);
   return config;
 }
 

@@ -10,6 +10,8 @@ namespace {
 // More ancestors than any tree that a step can hold are never needed.
 constexpr std::int64_t kMaxAncestors = 256;
 constexpr std::int64_t kSmallestBlock = 16;
+constexpr std::int64_t kMaxBlock = 512;     // a table ends with a whole block
+constexpr std::int64_t kMaskColumns = 128;  // a mask has a multiple of these (R21)
 
 // A table starts on 64 bytes and leaves 32 bytes of slack behind it, as accelerators that move 32-byte blocks need
 // (R3 of the Ascend contract).
@@ -18,9 +20,18 @@ std::int64_t packed_size(std::int64_t values) {
 }
 
 std::int64_t table_words(std::int64_t rows, std::int64_t positions) {
-  constexpr std::int64_t kColumns = 9;  // seven columns of the rows, two lists of row numbers
+  constexpr std::int64_t kColumns = 10;  // eight columns of the rows, two lists of row numbers
   const std::int64_t blocks = positions / kSmallestBlock + 1;
-  return kColumns * packed_size(rows) + packed_size(rows * kMaxAncestors) + packed_size(rows * blocks);
+  return kColumns * packed_size(rows) + packed_size(rows * kMaxAncestors) + packed_size((rows + 1) * blocks);
+}
+
+std::int64_t round_up(std::int64_t n, std::int64_t step) {
+  return (n + step - 1) / step * step;
+}
+
+// Room for a mask over every place, and over the padding slots where they are more.
+std::int64_t widest_mask(std::int64_t rows, std::int64_t positions) {
+  return round_up(std::max(rows, positions + kMaxBlock), kMaskColumns);
 }
 
 template <typename Wanted>
@@ -39,16 +50,21 @@ std::int64_t bucket_for(const Device& device, std::int64_t n) {
   return *it;
 }
 
-StepTables::StepTables(Device& device, std::int64_t rows, std::int64_t positions)
+StepTables::StepTables(Device& device, std::int64_t rows, std::int64_t positions, const StepForm& form)
     : device_(&device),
       positions_(positions),
-      buffer_(device.tensor(DType::i32, {table_words(bucket_for(device, rows), positions)})) {}
+      form_(form),
+      buffer_(device.tensor(DType::i32, {table_words(bucket_for(device, rows), positions)})) {
+  check(form.attention == AttentionOp::fused || form.mask == MaskForm::dense, "eager attention needs the dense mask");
+  const std::int64_t padded = bucket_for(device, rows);
+  if (form.mask == MaskForm::dense) mask_buffer_ = device.tensor(DType::u8, {padded * widest_mask(padded, positions)});
+}
 
 struct StepTables::Layout {
-  std::int64_t token, position, slot, sequence, begin, end, ancestor_count, ancestors, blocks, outputs, taps;
+  std::int64_t token, position, slot, sequence, begin, end, ancestor_count, ancestors, blocks, input, outputs, taps;
 };
 
-StepPlan StepTables::prepare(std::span<const Row> rows, const KvCache& cache) {
+StepPlan StepTables::prepare(std::span<const Row> rows, const KvCache& cache, const StepCheck& check_tables) {
   check(cache.block_size() >= kSmallestBlock || positions_ <= kSmallestBlock,
         "blocks of {} slots, expected at least {}", cache.block_size(), kSmallestBlock);
   StepPlan plan;
@@ -56,11 +72,16 @@ StepPlan StepTables::prepare(std::span<const Row> rows, const KvCache& cache) {
   padded_ = bucket_for(*device_, static_cast<std::int64_t>(rows.size()));
   list_sequences(rows);
   plan_outputs(rows, plan);
+  const bool has_padding = padded_ > static_cast<std::int64_t>(rows.size());
   plan.key.tables = this;
   plan.key.cache = &cache;
   plan.key.rows = padded_;
-  plan.key.sequences = static_cast<std::int64_t>(sequences_.size());
+  // Padding rows form a sequence of their own, so that a mask has a column for the slot each of them writes.
+  plan.key.sequences = static_cast<std::int64_t>(sequences_.size()) + (device_->row_buckets().empty() ? 0 : 1);
   plan.key.blocks = (positions_ + cache.block_size() - 1) / cache.block_size();
+  if (has_padding)
+    plan.key.blocks = std::max(plan.key.blocks, static_cast<std::int64_t>(cache.padding_blocks().size()));
+  plan.key.eager = form_.attention == AttentionOp::eager;
   plan.key.ancestors = 1;
   for (const Row& row : rows)
     plan.key.ancestors = std::max(plan.key.ancestors, static_cast<std::int64_t>(row.ancestors.size()));
@@ -69,25 +90,35 @@ StepPlan StepTables::prepare(std::span<const Row> rows, const KvCache& cache) {
 
   // A padding row has token 0 at position 0, writes a slot of its own and sees nothing but itself.
   const auto zero = [](std::int64_t) { return 0; };
+  const auto padding_sequence = static_cast<std::int32_t>(sequences_.size());
   Layout at{};
   at.token = pack_column(
       rows, [](const Row& row) { return row.token; }, zero);
   at.position = pack_column(
       rows, [](const Row& row) { return row.position; }, zero);
   at.slot = pack_column(
-      rows, [](const Row& row) { return row.slot; }, [&](std::int64_t i) { return cache.padding_slot(i); });
+      rows, [&](const Row& row) { return cache.slot(row.sequence, row.place); },
+      [&](std::int64_t i) { return cache.padding_slot(i); });
   at.sequence = pack_column(
-      rows, [this](const Row& row) { return sequence_index(row.sequence); }, zero);
+      rows, [this](const Row& row) { return sequence_index(row.sequence); },
+      [=](std::int64_t) { return padding_sequence; });
   at.begin = pack_column(
       rows, [](const Row& row) { return row.begin; }, zero);
   at.end = pack_column(
       rows, [](const Row& row) { return row.end; }, zero);
   at.ancestor_count = pack_column(
       rows, [](const Row& row) { return static_cast<std::int32_t>(row.ancestors.size()); }, zero);
-  at.ancestors = pack_ancestors(rows, plan.key.ancestors);
-  at.blocks = pack_blocks(cache, plan.key.blocks);
+  at.ancestors = pack_ancestors(rows, cache, plan.key.ancestors);
+  at.blocks = pack_blocks(cache, plan.key.blocks, plan.key.sequences);
+  at.input = pack_column(
+      rows, [](const Row& row) { return row.input; }, zero);
   at.outputs = pack_row_list(outputs_, plan.key.output_rows);
   at.taps = pack_row_list(taps_, plan.key.tap_rows);
+  if (form_.mask == MaskForm::dense) {
+    fill_mask(rows, plan.key.blocks * cache.block_size());
+    plan.key.mask_columns = mask_columns_;
+  }
+  if (check_tables) check_tables(host_tables(at, plan));
 
   const auto words = static_cast<std::int64_t>(packed_.size());
   check(words <= buffer_.view.dim(0), "step tables of {} words, room for {}", words, buffer_.view.dim(0));
@@ -103,9 +134,68 @@ StepPlan StepTables::prepare(std::span<const Row> rows, const KvCache& cache) {
       .ancestors = table(at.ancestors, padded_ * plan.key.ancestors).reshaped({padded_, plan.key.ancestors}),
       .blocks = table(at.blocks, plan.key.sequences * plan.key.blocks).reshaped({plan.key.sequences, plan.key.blocks}),
       .mask = {}};
+  if (form_.mask == MaskForm::dense) {
+    const View bytes = mask_buffer_.view.rows(0, padded_ * mask_columns_);
+    upload<std::uint8_t>(*device_, mask_, bytes);
+    plan.rows.mask = bytes.reshaped({1, 1, padded_, mask_columns_});
+  }
+  plan.input = table(at.input, padded_);
   if (plan.key.output_rows > 0) plan.output_rows = table(at.outputs, plan.key.output_rows);
   if (plan.key.tap_rows > 0) plan.tap_rows = table(at.taps, plan.key.tap_rows);
   return plan;
+}
+
+void StepTables::attend(ConstView q, const KvViews& kv, const StepPlan& step, float scale, View out) const {
+  if (form_.attention == AttentionOp::eager) {
+    device_->attention_eager(q, kv, step.rows, scale, out);
+  } else {
+    device_->attention(q, kv, step.rows, scale, out);
+  }
+}
+
+// Column c is place c of the row's table. Where shapes are fixed the mask is as wide as the tables, else as wide as the
+// places that rows see.
+void StepTables::fill_mask(std::span<const Row> rows, std::int64_t places) {
+  std::int64_t used = places;
+  if (device_->row_buckets().empty()) {
+    used = 1;
+    for (const Row& row : rows) used = std::max<std::int64_t>({used, row.place + 1, row.end});
+  }
+  mask_columns_ = round_up(used, kMaskColumns);
+  mask_.assign(static_cast<std::size_t>(padded_ * mask_columns_), 1);
+  for (std::int64_t r = 0; r < padded_; ++r) {
+    const auto hidden =
+        std::span(mask_).subspan(static_cast<std::size_t>(r * mask_columns_), static_cast<std::size_t>(mask_columns_));
+    if (r >= static_cast<std::int64_t>(rows.size())) {
+      hidden[static_cast<std::size_t>(r) - rows.size()] = 0;  // the place of its slot among the padding blocks
+      continue;
+    }
+    const Row& row = rows[static_cast<std::size_t>(r)];
+    std::fill(hidden.begin() + row.begin, hidden.begin() + row.end, std::uint8_t{0});
+    for (std::int32_t place : row.ancestors) hidden[static_cast<std::size_t>(place)] = 0;
+    hidden[static_cast<std::size_t>(row.place)] = 0;
+  }
+}
+
+HostTables StepTables::host_tables(const Layout& at, const StepPlan& plan) const {
+  const auto column = [this](std::int64_t begin, std::int64_t size) {
+    return std::span(packed_).subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(size));
+  };
+  HostTables tables;
+  tables.rows = padded_;
+  tables.token = column(at.token, padded_);
+  tables.position = column(at.position, padded_);
+  tables.slot = column(at.slot, padded_);
+  tables.begin = column(at.begin, padded_);
+  tables.end = column(at.end, padded_);
+  tables.ancestor_count = column(at.ancestor_count, padded_);
+  tables.ancestors = column(at.ancestors, padded_ * plan.key.ancestors);
+  tables.ancestor_columns = plan.key.ancestors;
+  if (form_.mask == MaskForm::dense) {
+    tables.mask = mask_;
+    tables.mask_columns = mask_columns_;
+  }
+  return tables;
 }
 
 // The sequences of the step in the order of their first rows; a row's table entry is an index into these.
@@ -150,19 +240,20 @@ std::int64_t StepTables::pack_column(std::span<const Row> rows, Value value, Pad
   return pack(column_);
 }
 
-std::int64_t StepTables::pack_ancestors(std::span<const Row> rows, std::int64_t width) {
+std::int64_t StepTables::pack_ancestors(std::span<const Row> rows, const KvCache& cache, std::int64_t width) {
   column_.assign(static_cast<std::size_t>(padded_ * width), 0);
   for (std::size_t r = 0; r < rows.size(); ++r)
-    std::ranges::copy(rows[r].ancestors, column_.begin() + static_cast<std::ptrdiff_t>(r) * width);
+    std::ranges::transform(rows[r].ancestors, column_.begin() + static_cast<std::ptrdiff_t>(r) * width,
+                           [&](std::int32_t place) { return cache.slot(rows[r].sequence, place); });
   return pack(column_);
 }
 
-std::int64_t StepTables::pack_blocks(const KvCache& cache, std::int64_t width) {
-  column_.assign(sequences_.size() * static_cast<std::size_t>(width), 0);
-  for (std::size_t s = 0; s < sequences_.size(); ++s) {
-    const auto blocks = cache.blocks(sequences_[s]);
-    check(static_cast<std::int64_t>(blocks.size()) <= width, "sequence {} has {} blocks, the step's tables hold {}",
-          sequences_[s], blocks.size(), width);
+std::int64_t StepTables::pack_blocks(const KvCache& cache, std::int64_t width, std::int64_t sequences) {
+  column_.assign(static_cast<std::size_t>(sequences * width), 0);
+  for (std::size_t s = 0; s < static_cast<std::size_t>(sequences); ++s) {
+    const auto blocks = s < sequences_.size() ? cache.blocks(sequences_[s]) : cache.padding_blocks();
+    check(static_cast<std::int64_t>(blocks.size()) <= width, "table {} has {} blocks, the step's tables hold {}", s,
+          blocks.size(), width);
     std::ranges::copy(blocks, column_.begin() + static_cast<std::ptrdiff_t>(s) * width);
   }
   return pack(column_);

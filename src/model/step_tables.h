@@ -1,8 +1,10 @@
 // A step as the device sees it: the rows laid out as integer columns, padded to a row bucket where the device has
-// buckets, packed into one buffer with a fixed address, and uploaded at once.
+// buckets, packed into one buffer with a fixed address, and uploaded at once; with the attention mask as bytes where
+// the step's form asks for it.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -12,12 +14,34 @@
 
 namespace espalier {
 
+enum class AttentionOp { fused, eager };
+enum class MaskForm { list, dense };
+
+// How the steps of a workspace attend. Results are the same, bit for bit, on devices of the arithmetic contract.
+struct StepForm {
+  AttentionOp attention = AttentionOp::fused;
+  MaskForm mask = MaskForm::list;  // eager attention needs the dense one
+};
+
+// The tables of a step on the host, as they are about to be uploaded, padding rows included.
+struct HostTables {
+  std::int64_t rows = 0;
+  std::span<const std::int32_t> token, position, slot, begin, end, ancestor_count;  // [rows]
+  std::span<const std::int32_t> ancestors;                                          // [rows, ancestor_columns], slots
+  std::int64_t ancestor_columns = 0;
+  std::span<const std::uint8_t> mask;  // [rows, mask_columns], 1 = hidden; empty with lists alone
+  std::int64_t mask_columns = 0;
+};
+// Looks at the tables of a step before it is launched, and throws if it does not like them.
+using StepCheck = std::function<void(const HostTables&)>;
+
 // Views into the tables; valid until the next step.
 struct StepPlan {
   StepKey key;
   RowTables rows;
-  ConstView
-      output_rows;  // i32 [key.output_rows]: key.logit_rows that want logits, then rows that want only the hidden state
+  ConstView input;  // i32 [rows]
+  // i32 [key.output_rows]: key.logit_rows that want logits, then rows that want only the hidden state
+  ConstView output_rows;
   ConstView tap_rows;  // i32 [key.tap_rows]
   // What was asked for, without padding.
   std::int64_t wanted_logits = 0;
@@ -30,10 +54,12 @@ std::int64_t bucket_for(const Device& device, std::int64_t n);
 
 class StepTables {
  public:
-  // For steps of up to `rows` rows over sequences of up to `positions` positions. The device must outlive this.
-  StepTables(Device& device, std::int64_t rows, std::int64_t positions);
+  // For steps of up to `rows` rows over tables of up to `positions` positions. The device must outlive this.
+  StepTables(Device& device, std::int64_t rows, std::int64_t positions, const StepForm& form = {});
 
-  StepPlan prepare(std::span<const Row> rows, const KvCache& cache);
+  StepPlan prepare(std::span<const Row> rows, const KvCache& cache, const StepCheck& check = {});
+  // The attention op of the step's form.
+  void attend(ConstView q, const KvViews& kv, const StepPlan& step, float scale, View out) const;
 
  private:
   // Offsets into the packed buffer.
@@ -41,22 +67,28 @@ class StepTables {
 
   template <typename Value, typename Pad>
   std::int64_t pack_column(std::span<const Row> rows, Value value, Pad pad);
-  std::int64_t pack_ancestors(std::span<const Row> rows, std::int64_t width);
-  std::int64_t pack_blocks(const KvCache& cache, std::int64_t width);
+  std::int64_t pack_ancestors(std::span<const Row> rows, const KvCache& cache, std::int64_t width);
+  std::int64_t pack_blocks(const KvCache& cache, std::int64_t width, std::int64_t sequences);
   std::int64_t pack_row_list(std::span<const std::int32_t> list, std::int64_t& padded);
   std::int64_t pack(std::span<const std::int32_t> values);
+  void fill_mask(std::span<const Row> rows, std::int64_t places);
   void list_sequences(std::span<const Row> rows);
   std::int32_t sequence_index(SequenceId id) const;
   void plan_outputs(std::span<const Row> rows, StepPlan& plan);
   ConstView table(std::int64_t at, std::int64_t size) const { return buffer_.view.rows(at, size); }
+  HostTables host_tables(const Layout& at, const StepPlan& plan) const;
 
   Device* device_;
   std::int64_t positions_;
-  Tensor buffer_;  // i32
+  StepForm form_;
+  Tensor buffer_;       // i32
+  Tensor mask_buffer_;  // u8; empty with lists alone
 
   // Scratch of prepare(), kept to avoid allocating in every step.
   std::int64_t padded_ = 0;
+  std::int64_t mask_columns_ = 0;
   std::vector<std::int32_t> packed_, column_, outputs_, taps_;
+  std::vector<std::uint8_t> mask_;
   std::vector<SequenceId> sequences_;
 };
 

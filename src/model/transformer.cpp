@@ -6,39 +6,15 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "base/math.h"
 #include "format/gguf.h"
 #include "format/safetensors.h"
+#include "model/rotation_tables.h"
 #include "model/step_tables.h"
 
 namespace espalier {
-namespace {
-
-struct RotationTables {
-  Tensor cosine, sine;  // [positions, head_size / 2]
-};
-
-// The angle is rounded to float before sine and cosine, as the models were trained.
-RotationTables make_rotation_tables(Device& device, const std::vector<float>& frequencies, std::int64_t positions) {
-  const auto half = frequencies.size();
-  std::vector<float> cosine(static_cast<std::size_t>(positions) * half), sine(cosine.size());
-  for (std::size_t p = 0; p < static_cast<std::size_t>(positions); ++p)
-    for (std::size_t i = 0; i < half; ++i) {
-      const float angle = static_cast<float>(p) * frequencies[i];
-      cosine[p * half + i] = static_cast<float>(cos_f64(angle));
-      sine[p * half + i] = static_cast<float>(sin_f64(angle));
-    }
-  RotationTables tables{device.tensor(DType::f32, {positions, static_cast<std::int64_t>(half)}),
-                        device.tensor(DType::f32, {positions, static_cast<std::int64_t>(half)})};
-  upload<float>(device, cosine, tables.cosine);
-  upload<float>(device, sine, tables.sine);
-  return tables;
-}
-
-}  // namespace
 
 struct Workspace::Buffers {
-  Buffers(Device& device, const WorkspaceShape& s) : shape(s), tables(device, s.rows, s.positions) {}
+  Buffers(Device& device, const WorkspaceShape& s) : shape(s), tables(device, s.rows, s.positions, s.form) {}
 
   WorkspaceShape shape;
   StepTables tables;
@@ -111,14 +87,32 @@ std::int32_t Transformer::context_begin(std::int64_t position) const {
   return static_cast<std::int32_t>(std::max<std::int64_t>(0, position - (config_.sliding_window - 1)));
 }
 
-StepOutput Transformer::forward(std::span<const Row> rows, const KvCache& cache, Workspace& workspace) const {
+Row Transformer::prefill_row(SequenceId table, std::int64_t position, std::int32_t token) const {
+  const auto p = static_cast<std::int32_t>(position);
+  return {.sequence = table, .token = token, .position = p, .place = p, .begin = context_begin(position), .end = p};
+}
+
+Row Transformer::tree_row(SequenceId table, std::int64_t prefix, std::int32_t place, std::int32_t token,
+                          std::span<const std::int32_t> above) const {
+  Row row = prefill_row(table, prefix + static_cast<std::int64_t>(above.size()), token);
+  row.place = place;
+  row.end = static_cast<std::int32_t>(prefix);
+  // A window that begins inside the tree hides the top of the path.
+  const auto hidden = std::max(0, row.begin - row.end);
+  row.begin = std::min(row.begin, row.end);
+  row.ancestors.assign(above.begin() + hidden, above.end());
+  return row;
+}
+
+StepOutput Transformer::forward(std::span<const Row> rows, const KvCache& cache, Workspace& workspace,
+                                const StepCheck& check_tables) const {
   Workspace::Buffers& b = *workspace.buffers_;
   check(!rows.empty() && static_cast<std::int64_t>(rows.size()) <= b.shape.rows, "a step of {} rows, expected 1 to {}",
         rows.size(), b.shape.rows);
   for (const Row& row : rows)
     check(row.position >= 0 && row.position < b.shape.positions, "row at position {} of {}", row.position,
           b.shape.positions);
-  const StepPlan step = b.tables.prepare(rows, cache);
+  const StepPlan step = b.tables.prepare(rows, cache, check_tables);
   check(step.wanted_outputs <= b.shape.outputs, "{} rows want outputs, expected at most {}", step.wanted_outputs,
         b.shape.outputs);
   check(step.wanted_taps == 0 || !b.shape.tap_boundaries.empty(), "rows want taps, the workspace has none");
@@ -173,7 +167,7 @@ void Transformer::attend(const LayerWeights& layer, const KvViews& kv, const Ste
   device_->kv_write(k_heads, v.reshaped({rows, kv_heads, dim}), step.rows.slot, kv);
   const View attended = b.attended.view.rows(0, rows), projected = b.projected.view.rows(0, rows);
   const float scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(dim)));
-  device_->attention(q_heads, kv, step.rows, scale, attended.reshaped({rows, heads, dim}));
+  b.tables.attend(q_heads, kv, step, scale, attended.reshaped({rows, heads, dim}));
   const Projection output{layer.output.get(), layer.output_bias.view, projected};
   device_->linear(attended, std::span(&output, 1));
   device_->add(x, projected);

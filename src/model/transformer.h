@@ -29,8 +29,9 @@ struct WorkspaceShape {
   std::int64_t rows = 0;       // the most rows of one step
   std::int64_t outputs = 0;    // the most rows that want logits or hidden
   std::int64_t positions = 0;  // size of the rotation tables
-  std::vector<std::int64_t> tap_boundaries =
-      {};  // i: the residual stream entering layer i; layers: before the final norm
+  // i: the residual stream entering layer i; layers: before the final norm
+  std::vector<std::int64_t> tap_boundaries = {};
+  StepForm form = {};
 };
 
 class Transformer;
@@ -57,15 +58,22 @@ class Transformer {
   Transformer(Device& device, ModelConfig config, ModelWeights weights);
 
   const ModelConfig& config() const { return config_; }
+  const ModelWeights& weights() const { return weights_; }
   Device& device() const { return *device_; }
   KvShape kv_shape(DType type) const;
 
   // Writes K and V of the rows into the cache and computes what they want. 1 <= rows.size() <= workspace rows; the
-  // slots are reserved. On a device with row buckets the step is padded to the next bucket.
-  StepOutput forward(std::span<const Row> rows, const KvCache& cache, Workspace& workspace) const;
+  // places have slots. On a device with row buckets the step is padded to the next bucket.
+  StepOutput forward(std::span<const Row> rows, const KvCache& cache, Workspace& workspace,
+                     const StepCheck& check = {}) const;
 
-  // The context of a row at this position of a prefill: [begin, position).
+  // The first position that a row at this one sees.
   std::int32_t context_begin(std::int64_t position) const;
+  // A row of a prefill: it sees what stands before it.
+  Row prefill_row(SequenceId table, std::int64_t position, std::int32_t token) const;
+  // A row of a tree behind `prefix` positions. above: the places of the rows on its path, root first.
+  Row tree_row(SequenceId table, std::int64_t prefix, std::int32_t place, std::int32_t token,
+               std::span<const std::int32_t> above) const;
 
  private:
   void attend(const LayerWeights& layer, const KvViews& kv, const StepPlan& step, Workspace::Buffers& b) const;

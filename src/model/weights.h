@@ -9,14 +9,9 @@
 #include "device/device.h"
 #include "format/tensor_info.h"
 #include "model/config.h"
+#include "model/weight_reader.h"
 
 namespace espalier {
-
-enum class WeightMode {
-  stored,  // as the file has them
-  f32,     // everything widened to float
-  q8_0,    // float weights quantised at load, block formats as they are
-};
 
 // Called after each layer with the share of the work done, 0 to 1.
 using Progress = std::function<void(double)>;

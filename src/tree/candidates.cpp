@@ -51,6 +51,12 @@ void Candidates::unite(const TokenTree& other) {
   unite_nodes(other.nodes(), *this);
 }
 
+int Candidates::find(int parent, std::int32_t token) const {
+  int child = (*this)[parent].newest_child;
+  while (child != 0 && (*this)[child].token != token) child = (*this)[child].older_sibling;
+  return child;
+}
+
 bool Candidates::better(int left, int right) const {
   const double left_score = (*this)[left].score, right_score = (*this)[right].score;
   return left_score != right_score ? left_score > right_score : left < right;
@@ -81,12 +87,6 @@ TokenTree Candidates::best(int rows) const {
     }
   }
   return tree;
-}
-
-int Candidates::find(int parent, std::int32_t token) const {
-  int child = (*this)[parent].newest_child;
-  while (child != 0 && (*this)[child].token != token) child = (*this)[child].older_sibling;
-  return child;
 }
 
 std::vector<int> Candidates::ranked(int count) const {

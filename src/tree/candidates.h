@@ -41,6 +41,8 @@ class Candidates {
   const Candidate& operator[](int id) const { return candidates_[static_cast<std::size_t>(id)]; }
   std::span<const Candidate> all() const { return candidates_; }
 
+  // The child of `parent` that carries `token`; 0, nobody's child, where there is none.
+  int find(int parent, std::int32_t token) const;
   // Whether candidate `left` goes before candidate `right`: the higher score, among equals the older.
   bool better(int left, int right) const;
 
@@ -48,8 +50,6 @@ class Candidates {
   TokenTree best(int rows) const;
 
  private:
-  // The id of the child of `parent` that carries `token`, or 0.
-  int find(int parent, std::int32_t token) const;
   // The ids of the `count` best candidates below the root, best first.
   std::vector<int> ranked(int count) const;
 

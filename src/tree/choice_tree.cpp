@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -118,6 +119,8 @@ ChoiceTree::ChoiceTree(std::vector<Path> choices) : important_(std::move(choices
     const auto parent =
         std::lower_bound(rows_.begin(), rows_.end(), parent_of(path),
                          [](const Row& row, const Path& wanted) { return by_length_then_ranks(row.path, wanted); });
+    if (parent->children++ == 0) parent->first_child = size();
+    ranks_ = std::max(ranks_, path.back() + 1);
     const int parent_row = static_cast<int>(parent - rows_.begin());
     rows_.push_back({.path = std::move(path), .parent = parent_row});
   }
@@ -151,25 +154,6 @@ ChoiceTree ChoiceTree::cut(int depth) const {
   std::copy_if(important_.begin(), important_.end(), std::back_inserter(kept),
                [depth](const Path& path) { return path.size() <= static_cast<std::size_t>(depth); });
   return ChoiceTree(std::move(kept));
-}
-
-TokenTree ChoiceTree::fill(std::int32_t root, std::span<const std::vector<DraftToken>> heads, SourceSet sources) const {
-  TokenTree tree(root);
-  tree.reserve(size());
-  std::vector<int> node(rows_.size());  // of each row; 0 where it is left out
-  for (std::size_t row = 1; row < rows_.size(); ++row) {
-    const auto& [path, parent] = rows_[row];
-    const std::size_t level = path.size() - 1, rank = static_cast<std::size_t>(path.back());
-    const int parent_node = node[static_cast<std::size_t>(parent)];
-    if (parent != 0 && parent_node == 0) continue;
-    if (level >= heads.size() || rank >= heads[level].size()) continue;
-    const DraftToken& guess = heads[level][rank];
-    node[row] =
-        tree.append(parent_node, {.token = guess.token,
-                                  .score = tree[parent_node].score + sane_log_probability(guess.log_probability),
-                                  .sources = sources});
-  }
-  return tree;
 }
 
 }  // namespace espalier

@@ -8,17 +8,13 @@
 // list that is already sorted, or names a child before its parent, says nothing about it: then a guess of rank r counts
 // as 1 / (r + 1) as good as the best one, each level as half as good as the one above, and ties go to the earlier row.
 //
-// Immutable; read it once, fill it every round.
+// Immutable; read it once, grow it every round (static_growth.h).
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <filesystem>
-#include <span>
 #include <string_view>
 #include <vector>
-
-#include "tree/token_tree.h"
 
 namespace espalier {
 
@@ -47,20 +43,23 @@ class ChoiceTree {
   // The ranks from below the root to a row; empty for the root.
   const Path& path(int row) const { return rows_[static_cast<std::size_t>(row)].path; }
   int parent(int row) const { return rows_[static_cast<std::size_t>(row)].parent; }
+  // The children of a row are first_child, first_child + 1, ..., by ascending rank.
+  int first_child(int row) const { return rows_[static_cast<std::size_t>(row)].first_child; }
+  int children(int row) const { return rows_[static_cast<std::size_t>(row)].children; }
+  // One more than the highest rank in use: how many guesses of a head the tree has a place for.
+  int ranks() const { return ranks_; }
 
   // The same tree with only its `rows` most important rows, root included.
   ChoiceTree best(int rows) const;
   // The same tree without what lies deeper than `depth`: there are only so many heads.
   ChoiceTree cut(int depth) const;
 
-  // The tokens of one round: heads[d][r] is the guess of rank r for depth d + 1, whatever stands above it, as Medusa's
-  // heads guess. A row whose guess is missing is left out with everything below it.
-  TokenTree fill(std::int32_t root, std::span<const std::vector<DraftToken>> heads, SourceSet sources) const;
-
  private:
   struct Row {
-    Path path;
+    Path path = {};
     int parent = 0;
+    int first_child = 0;
+    int children = 0;
   };
 
   // `choices` are valid and stand in order of importance.
@@ -68,6 +67,7 @@ class ChoiceTree {
 
   std::vector<Path> important_;  // every path below the root, the most important first
   std::vector<Row> rows_;
+  int ranks_ = 0;
 };
 
 }  // namespace espalier

@@ -36,15 +36,6 @@ std::vector<Path> paths_of(const ChoiceTree& tree) {
   return paths;
 }
 
-// Head d guesses the tokens 100 * d + 101, 100 * d + 102, ... with the same probability for each rank.
-std::vector<std::vector<DraftToken>> heads(int count, int ranks) {
-  std::vector<std::vector<DraftToken>> heads(static_cast<std::size_t>(count));
-  for (int head = 0; head < count; ++head)
-    for (int rank = 0; rank < ranks; ++rank)
-      heads[static_cast<std::size_t>(head)].push_back({100 * head + 101 + rank, -0.5 * (rank + 1)});
-  return heads;
-}
-
 // The worked example of medusa.md, section 3.4.
 constexpr std::string_view kExample = "[[0], [0, 0], [1], [0, 1], [0, 0, 0]]";
 
@@ -58,24 +49,19 @@ TEST(ChoiceTree, SortsRowsByLengthThenRanks) {
   EXPECT_THAT(parents, ElementsAre(0, 0, 0, 1, 1, 3));
 }
 
-TEST(ChoiceTree, FillsEachRowWithTheGuessOfItsDepthAndRank) {
-  const TokenTree tree = from(kExample).fill(100, heads(3, 10), 2);
-  std::vector<std::int32_t> tokens;
-  for (const TreeNode& node : tree.nodes()) tokens.push_back(node.token);
-  EXPECT_THAT(tokens, ElementsAre(100, 101, 102, 201, 202, 301));
-  EXPECT_EQ(tree[4].parent, 1);
-  EXPECT_EQ(tree[4].score, -0.5 - 1.0);
-  EXPECT_EQ(tree[4].sources, 2u);
-}
-
-TEST(ChoiceTree, LeavesOutRowsWhoseGuessIsMissingWithAllBelow) {
-  auto guesses = heads(3, 10);
-  guesses[1].resize(1);  // a head with a single guess
-  const TokenTree tree = from(kExample).fill(100, guesses, 1);
-  ASSERT_EQ(tree.size(), 5);
-  EXPECT_EQ(tree[4].token, 301);
-  EXPECT_EQ(from(kExample).fill(100, heads(2, 10), 1).size(), 5);
-  EXPECT_EQ(from(kExample).fill(100, heads(0, 10), 1), TokenTree(100));
+TEST(ChoiceTree, KnowsTheChildrenOfEachRowAndTheHighestRank) {
+  const ChoiceTree tree = from(kExample);
+  std::vector<int> first, count;
+  for (int row = 0; row < tree.size(); ++row) {
+    first.push_back(tree.first_child(row));
+    count.push_back(tree.children(row));
+  }
+  EXPECT_THAT(count, ElementsAre(2, 2, 0, 1, 0, 0));
+  EXPECT_THAT(first, ElementsAre(1, 3, 0, 5, 0, 0));
+  EXPECT_EQ(tree.ranks(), 2);
+  EXPECT_EQ(tree.best(3).ranks(), 1);
+  EXPECT_EQ(from("[[7]]").ranks(), 8);
+  EXPECT_EQ(from("[]").ranks(), 0);
 }
 
 TEST(ChoiceTree, AnEmptyListIsTheRootAlone) {
@@ -183,17 +169,16 @@ TEST(ChoiceTree, TheNamedTreesHaveTheirPublishedCounts) {
     const auto expected = kNamedTrees.find(entry.path().stem());
     ASSERT_NE(expected, kNamedTrees.end());
     const ChoiceTree tree = ChoiceTree::read(entry.path(), {});
-    const TokenTree filled = tree.fill(0, heads(tree.depth(), 10), 1);
     std::vector<int> per_depth(static_cast<std::size_t>(tree.depth()));
-    int largest_rank = 0;
+    int leaves = 0;
     for (int row = 1; row < tree.size(); ++row) {
       ++per_depth[tree.path(row).size() - 1];
-      largest_rank = std::max(largest_rank, tree.path(row).back());
+      if (tree.children(row) == 0) ++leaves;
     }
     EXPECT_EQ(tree.size(), expected->second.rows);
-    EXPECT_EQ(filled.leaves().size(), static_cast<std::size_t>(expected->second.leaves));
+    EXPECT_EQ(leaves, expected->second.leaves);
     EXPECT_EQ(per_depth, expected->second.per_depth);
-    EXPECT_EQ(largest_rank, expected->second.largest_rank);
+    EXPECT_EQ(tree.ranks() - 1, expected->second.largest_rank);
     ++files;
   }
   EXPECT_GE(files, 2);

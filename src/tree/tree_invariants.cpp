@@ -142,15 +142,25 @@ class TensorChecker {
   const TreeLimits limits_;
 };
 
-// What row `row` of the mask must be, by walking up the parent table.
+// What row `row` of the mask must be, by walking up the parent table: the window counts the steps.
 void expect_mask_row(const TreeTensors& tensors, const MaskOptions& options, int row,
                      std::vector<std::uint8_t>& hidden) {
   std::fill(hidden.begin(), hidden.end(), std::uint8_t{1});
-  const auto show = [&](int node) { hidden[static_cast<std::size_t>(tensors.prefix + node)] = 0; };
-  show(row);
+  std::int32_t steps = 0;  // from the row to the column at hand
+  const auto show = [&](int column) {
+    if (options.window == 0 || steps < options.window) hidden[static_cast<std::size_t>(column)] = 0;
+  };
+  show(tensors.prefix + row);
   if (row >= tensors.nodes) return;
-  for (int above = row; above != 0; show(above)) above = tensors.parent[static_cast<std::size_t>(above)];
-  std::fill(hidden.begin() + options.begin, hidden.begin() + tensors.prefix, std::uint8_t{0});
+  for (int above = row; above != 0;) {
+    above = tensors.parent[static_cast<std::size_t>(above)];
+    ++steps;
+    show(tensors.prefix + above);
+  }
+  for (int position = tensors.prefix - 1; position >= options.begin; --position) {
+    ++steps;
+    show(position);
+  }
 }
 
 template <typename Value>
@@ -176,6 +186,7 @@ std::string_view name(TreeRule rule) {
     case TreeRule::path: return "path";
     case TreeRule::mask: return "mask";
     case TreeRule::tree: return "tree";
+    case TreeRule::slot: return "slot";
   }
   return "?";
 }
@@ -216,6 +227,8 @@ void check_mask(const TreeTensors& tensors, const MaskOptions& options, std::spa
   if (options.begin < 0 || options.begin > tensors.prefix)
     throw TreeViolation(TreeRule::range, 0, fmt::format("begin {}, expected 0 to {}", options.begin, tensors.prefix),
                         tensors);
+  if (options.window < 0)
+    throw TreeViolation(TreeRule::range, 0, fmt::format("window {}, expected at least 0", options.window), tensors);
   std::vector<std::uint8_t> expected(static_cast<std::size_t>(columns));
   for (int row = 0; row < tensors.rows; ++row) {
     expect_mask_row(tensors, options, row, expected);

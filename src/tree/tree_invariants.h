@@ -29,6 +29,7 @@ enum class TreeRule : std::uint8_t {
   path,      // the parents of the row, root first, then the row itself to the end
   mask,      // hidden exactly where the parent table says so
   tree,      // tokens and parents are those of the tree
+  slot,      // a row writes the slot of its place and lists those of its ancestors, after the context of its prefix
 };
 
 std::string_view name(TreeRule rule);

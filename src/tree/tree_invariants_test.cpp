@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <random>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,13 +21,13 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr MaskOptions kMask = {.begin = 2};
 constexpr TreeLimits kLimits = {.vocabulary = 5000, .positions = 1000};
 
 // What a launch would carry, and the tree it came from.
 struct Launch {
   TokenTree tree;
   TreeTensors tensors;
+  MaskOptions mask;
   std::vector<std::uint8_t> hidden;
 };
 
@@ -35,13 +36,14 @@ Launch launch(std::uint64_t seed) {
   const TreeTensors tensors = tensorize(tree, {.prefix = 5 + static_cast<std::int32_t>(seed % 200),
                                                .rows = tree.size() + static_cast<int>(seed % 4),
                                                .depth = tree.depth() + static_cast<int>(seed % 3)});
-  return {tree, tensors, dense_mask(tensors, kMask)};
+  const MaskOptions mask = {.begin = 2, .window = seed % 3 == 0 ? 1 + static_cast<std::int32_t>(seed % 50) : 0};
+  return {tree, tensors, mask, dense_mask(tensors, mask)};
 }
 
 void check_launch(const Launch& launch) {
   check_tensors(launch.tensors, kLimits);
   check_tensors_match(launch.tensors, launch.tree);
-  check_mask(launch.tensors, kMask, launch.hidden);
+  check_mask(launch.tensors, launch.mask, launch.hidden);
 }
 
 class Injector {
@@ -103,6 +105,27 @@ bool flip_mask(Launch& launch, Injector& injector, std::int32_t begin, std::int3
   return flip(launch.hidden, row * columns + column);
 }
 
+// A mask written for another window, where that makes a difference.
+bool write_another_window(Launch& launch, Injector& injector) {
+  MaskOptions other = launch.mask;
+  const auto limit = static_cast<std::size_t>(launch.tensors.prefix + launch.tensors.levels);
+  other.window = other.window == 0 ? 1 + injector.below(limit) : other.window + 1 - 2 * injector.below(2);
+  std::vector<std::uint8_t> hidden = dense_mask(launch.tensors, other);
+  launch.hidden.swap(hidden);
+  return launch.hidden != hidden;
+}
+
+// The window one step off at a single row: the bit at its edge.
+bool move_the_edge_of_a_window(Launch& launch, Injector& injector) {
+  const TreeTensors& t = launch.tensors;
+  const auto columns = launch.hidden.size() / static_cast<std::size_t>(t.rows);
+  const auto row = static_cast<std::size_t>(injector.below(static_cast<std::size_t>(t.nodes)));
+  const auto bits = std::span(launch.hidden).subspan(row * columns, columns);
+  const auto first = std::find(bits.begin(), bits.end(), 0);
+  *first = 1;  // the oldest key it sees, which is itself in a window of one
+  return true;
+}
+
 const std::vector<std::pair<std::string, Fault>> kFaults = {
     {"parent", [](Launch& l, Injector& i) { return i.change(l.tensors.parent, l.tensors.rows); }},
     {"parent, still in order", move_to_a_neighbouring_parent},
@@ -144,6 +167,8 @@ const std::vector<std::pair<std::string, Fault>> kFaults = {
        l.hidden[static_cast<std::size_t>(i.below(l.hidden.size()))] = 255;
        return true;
      }},
+    {"mask of another window", write_another_window},
+    {"mask bit, edge of a window", move_the_edge_of_a_window},
     {"node count",
      [](Launch& l, Injector& i) {
        l.tensors.nodes += i.below(2) ? 1 : -1;
@@ -260,6 +285,7 @@ TEST(TreeInvariants, AMaskOfTheWrongSizeIsCaught) {
   const std::vector<std::uint8_t> hidden(127, 1);
   EXPECT_THROW(check_mask(tensors, {}, hidden), TreeViolation);
   EXPECT_THROW(check_mask(tensors, {.begin = 4}, dense_mask(tensors, {})), TreeViolation);
+  EXPECT_THROW(check_mask(tensors, {.window = -1}, dense_mask(tensors, {})), TreeViolation);
 }
 
 TEST(TreeInvariants, AnyContentCanBeShown) {

@@ -10,6 +10,7 @@
 
 #include "tree/choice_tree.h"
 #include "tree/random_tree.h"
+#include "tree/static_growth.h"
 
 namespace espalier {
 namespace {
@@ -26,7 +27,12 @@ std::set<int> path_to_root(const TokenTree& tree, int node) {
 
 TokenTree medusa_example() {
   const std::vector<std::vector<DraftToken>> heads = {{{201, -1}, {202, -2}}, {{301, -1}, {302, -2}}, {{401, -1}}};
-  return ChoiceTree({{0}, {0, 0}, {1}, {0, 1}, {0, 0, 0}}, {}, "example").fill(100, heads, 1);
+  const ChoiceTree shape({{0}, {0, 0}, {1}, {0, 1}, {0, 0, 0}}, {}, "example");
+  StaticGrowth growth(100, shape, 1);
+  while (!growth.done())
+    for (int node : std::vector<int>(growth.frontier()))
+      growth.add_children(node, heads[static_cast<std::size_t>(growth.candidates()[node].depth)]);
+  return growth.finish();
 }
 
 TEST(TreeTensors, HoldTheTablesOfMedusasExample) {

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "device/checked/checked_device.h"
+#include "device/cpu/cpu_device.h"
 #include "device/reference/reference_device.h"
 #include "format/safetensors.h"
 
@@ -13,6 +14,9 @@ namespace {
 
 std::unique_ptr<Device> reference(int threads) {
   return make_reference_device(threads);
+}
+std::unique_ptr<Device> cpu(int threads) {
+  return make_cpu_device({.threads = threads});
 }
 std::unique_ptr<Device> checked(int threads) {
   return make_checked_device(make_reference_device(threads), {});
@@ -53,7 +57,7 @@ std::vector<std::string> tiny_families() {
 }
 
 std::vector<NamedDevice> all_devices() {
-  return {{"reference", reference}, {"checked", checked}, {"checked_ascend", checked_ascend}};
+  return {{"reference", reference}, {"cpu", cpu}, {"checked", checked}, {"checked_ascend", checked_ascend}};
 }
 
 std::vector<float> golden_floats(const std::filesystem::path& file, const std::string& tensor) {
@@ -63,18 +67,6 @@ std::vector<float> golden_floats(const std::filesystem::path& file, const std::s
 std::vector<std::int32_t> golden_tokens(const std::filesystem::path& file, const std::string& tensor) {
   const auto wide = read_golden<std::int64_t>(file, tensor, DType::i64);
   return {wide.begin(), wide.end()};
-}
-
-Row prefill_row(const Transformer& model, const KvCache& cache, SequenceId sequence, std::int64_t position,
-                std::int32_t token) {
-  Row row;
-  row.sequence = sequence;
-  row.token = token;
-  row.position = static_cast<std::int32_t>(position);
-  row.slot = cache.slot(sequence, position);
-  row.begin = model.context_begin(position);
-  row.end = row.position;
-  return row;
 }
 
 std::vector<std::byte> read_kv(Device& device, const KvCache& cache, SequenceId sequence, std::int64_t length) {
@@ -100,15 +92,16 @@ ForwardRun run_forward(const Transformer& model, std::span<const std::int32_t> t
   Workspace workspace(model,
                       {.rows = most, .outputs = most, .positions = total, .tap_boundaries = options.tap_boundaries});
   const SequenceId sequence = cache.create();
-  check(cache.reserve(sequence, total), "no room");
   ForwardRun run;
   std::size_t chunk = 0;
   for (std::int64_t begin = 0; begin < total;) {
     const std::int64_t wanted = options.chunks.empty() ? total : options.chunks[chunk++ % options.chunks.size()];
     const std::int64_t end = std::min({total, begin + wanted, begin + most});
+    std::optional<Branch> branch = cache.begin(sequence, end - begin);
+    check(branch.has_value(), "no room");
     std::vector<Row> rows;
     for (std::int64_t p = begin; p < end; ++p) {
-      rows.push_back(prefill_row(model, cache, sequence, p, tokens[static_cast<std::size_t>(p)]));
+      rows.push_back(model.prefill_row(branch->id(), p, tokens[static_cast<std::size_t>(p)]));
       rows.back().wants_logits = true;
       rows.back().wants_taps = !options.tap_boundaries.empty();
     }
@@ -116,6 +109,7 @@ ForwardRun run_forward(const Transformer& model, std::span<const std::int32_t> t
     append(run.logits, device, output.logits);
     append(run.hidden, device, output.hidden);
     append(run.taps, device, output.taps);
+    branch->commit_length(end - begin);
     begin = end;
   }
   run.kv = read_kv(device, cache, sequence, total);

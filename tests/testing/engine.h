@@ -48,8 +48,4 @@ ForwardRun run_forward(const Transformer& model, std::span<const std::int32_t> t
 // K and V of positions [0, length) of a sequence, all layers.
 std::vector<std::byte> read_kv(Device& device, const KvCache& cache, SequenceId sequence, std::int64_t length);
 
-// A prefill row at this position.
-Row prefill_row(const Transformer& model, const KvCache& cache, SequenceId sequence, std::int64_t position,
-                std::int32_t token);
-
 }  // namespace espalier::testing

@@ -1,0 +1,75 @@
+#include "cache/slot_mover.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace espalier {
+namespace {
+
+constexpr std::int64_t kAlignment = 16;  // entries: every list starts on 64 bytes
+
+std::int64_t aligned(std::int64_t entries) {
+  return (entries + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+std::int64_t longest_call(const Device& device, std::int64_t longest) {
+  return device.row_buckets().empty() ? longest : device.row_buckets().back();
+}
+
+std::int64_t entries_for(std::int64_t longest, std::int64_t call) {
+  return (longest + call - 1) / call * 2 * aligned(call);
+}
+
+}  // namespace
+
+SlotMover::SlotMover(Device& device, std::int64_t longest)
+    : device_(&device),
+      longest_call_(longest_call(device, longest)),
+      lists_(device.tensor(DType::i32, {entries_for(longest, longest_call_)})) {
+  host_.reserve(static_cast<std::size_t>(lists_.view.elements()));
+}
+
+void SlotMover::move(const SlotMoves& moves, std::span<const KvViews> layers, std::int64_t& done) {
+  if (moves.size() == 0) return;
+  const std::vector<Call> calls = pack(moves);
+  const auto entries = static_cast<std::int64_t>(host_.size());
+  check(entries <= lists_.view.elements(), "SlotMover: {} slots to move, more than it was made for", moves.size());
+  upload<std::int32_t>(*device_, host_, lists_.view.rows(0, entries));
+  const auto calls_per_layer = static_cast<std::int64_t>(calls.size());
+  for (const std::int64_t all = calls_per_layer * static_cast<std::int64_t>(layers.size()); done < all; ++done) {
+    const Call& call = calls[static_cast<std::size_t>(done % calls_per_layer)];
+    device_->kv_copy(layers[static_cast<std::size_t>(done / calls_per_layer)], lists_.view.rows(call.from, call.count),
+                     lists_.view.rows(call.to, call.count));
+  }
+}
+
+std::vector<SlotMover::Call> SlotMover::pack(const SlotMoves& moves) {
+  host_.clear();
+  std::vector<Call> calls;
+  for (std::int64_t begin = 0; begin < moves.size(); begin += longest_call_) {
+    const auto count = static_cast<std::size_t>(std::min(longest_call_, moves.size() - begin));
+    Call call{.count = bucket_for(static_cast<std::int64_t>(count))};
+    call.from = append(std::span(moves.from).subspan(static_cast<std::size_t>(begin), count), call.count, true);
+    call.to = append(std::span(moves.to).subspan(static_cast<std::size_t>(begin), count), call.count, false);
+    calls.push_back(call);
+  }
+  return calls;
+}
+
+// Appends a list filled up to `count` entries, with its first slot or with padding slots, and returns where it starts.
+std::int64_t SlotMover::append(std::span<const std::int32_t> slots, std::int64_t count, bool repeat_first) {
+  const auto start = static_cast<std::int64_t>(host_.size());
+  host_.insert(host_.end(), slots.begin(), slots.end());
+  for (std::int32_t i = 0; static_cast<std::int64_t>(host_.size()) < start + count; ++i)
+    host_.push_back(repeat_first ? slots[0] : i);
+  host_.resize(static_cast<std::size_t>(start + aligned(count)));
+  return start;
+}
+
+std::int64_t SlotMover::bucket_for(std::int64_t count) const {
+  const std::span<const std::int64_t> buckets = device_->row_buckets();
+  return buckets.empty() ? count : *std::ranges::lower_bound(buckets, count);
+}
+
+}  // namespace espalier

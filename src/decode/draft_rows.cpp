@@ -1,0 +1,40 @@
+#include "decode/draft_rows.h"
+
+#include <algorithm>
+
+namespace espalier {
+namespace {
+
+constexpr std::int64_t kPrefillRows = 32;
+
+}  // namespace
+
+std::int64_t widest_level(const TreeOptions& tree) {
+  switch (tree.shape) {
+    case TreeShape::chain: return 1;
+    case TreeShape::fixed: return tree.choices->size();
+    case TreeShape::dynamic: return tree.expand;
+  }
+  return 1;
+}
+
+std::int64_t expanded_rows(const TreeOptions& tree) {
+  if (tree.shape == TreeShape::fixed) return tree.choices->size();
+  return std::max<std::int64_t>(1, widest_level(tree) * (tree.depth - 1));
+}
+
+std::int64_t most_guesses(const TreeOptions& tree) {
+  switch (tree.shape) {
+    case TreeShape::chain: return 1;
+    case TreeShape::fixed: return tree.choices->ranks();
+    case TreeShape::dynamic: return tree.branch == 0 ? tree.expand : tree.branch;
+  }
+  return 1;
+}
+
+std::int64_t draft_step_rows(const Device& device, const TreeOptions& tree) {
+  const std::int64_t wanted = std::max(kPrefillRows, widest_level(tree));
+  return device.row_buckets().empty() ? wanted : std::min(wanted, device.row_buckets().back());
+}
+
+}  // namespace espalier

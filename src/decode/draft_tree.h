@@ -1,0 +1,41 @@
+// From drafters to a tree: which shape it has, and the growing of it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "decode/drafter.h"
+#include "tree/choice_tree.h"
+#include "tree/token_tree.h"
+
+namespace espalier {
+
+enum class TreeShape { chain, fixed, dynamic };
+std::string_view name(TreeShape shape);  // "chain", "static", "dynamic"
+
+struct TreeOptions {
+  TreeShape shape = TreeShape::dynamic;
+  std::optional<ChoiceTree> choices = {};  // of a fixed tree
+  int nodes = 16;                          // rows, root included; 1 is plain decoding. Fixed: 0 keeps them all
+  int depth = 6;                           // levels below the root = draft passes
+  int expand = 4;                          // dynamic: nodes of a level that get children
+  int branch = 0;                          // dynamic: children of an expanded node; 0: as many as `expand`
+};
+
+// The most rows a tree of these options has.
+int max_rows(const TreeOptions& options);
+
+// What the place of the round allows, whatever the options say.
+struct RoundLimits {
+  int rows = 0;
+  int depth = 0;
+  std::int32_t vocabulary = 0;  // guesses outside are dropped
+};
+
+// Each drafter grows a tree of the wanted shape; they are united path by path and cut to the best rows. Drafter i has
+// source bit i. Drafters have had begin_round().
+TokenTree grow_tree(std::int32_t root, const TreeOptions& options, const RoundLimits& limits,
+                    std::span<const std::unique_ptr<Drafter>> drafters);
+
+}  // namespace espalier

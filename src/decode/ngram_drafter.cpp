@@ -1,0 +1,190 @@
+#include "decode/ngram_drafter.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "base/math.h"
+
+namespace espalier {
+namespace {
+
+// A tally forgets 2 % with each new try: what was seen 34 tries ago counts half.
+constexpr double kForget = 0.98;
+// The prior counts as much as this many tries.
+constexpr double kPriorTries = 4;
+
+// Before anything was seen: 0.33, 0.56, 0.67, 0.73, 0.78, ... 0.92, close to what chat answers show (docs/drafters.md).
+double prior_rate(int length) {
+  return 1 - 4.0 / (3.0 * (length + 1));
+}
+
+// What a match has to say, as a factor: an eighth for each token it is shorter than the longest one; and by its rank
+// among the longest and most recent ones, so that the ninth counts half of the first.
+double match_weight(int shorter, std::size_t rank) {
+  return std::ldexp(1.0, -3 * shorter) / (8.0 + static_cast<double>(rank));
+}
+
+NgramOptions checked(const NgramOptions& options) {
+  check(options.length >= 1 && options.length <= 64, "ngram drafter: length {}, expected 1 to 64", options.length);
+  check(options.occurrences >= 1, "ngram drafter: occurrences {}, expected at least 1", options.occurrences);
+  check(options.matches >= 1, "ngram drafter: matches {}, expected at least 1", options.matches);
+  return options;
+}
+
+}  // namespace
+
+NgramDrafter::NgramDrafter(const NgramOptions& options)
+    : options_(checked(options)), tallies_(static_cast<std::size_t>(options.length)) {}
+
+std::int64_t NgramDrafter::resumable(std::int64_t length) const {
+  return std::min(length, static_cast<std::int64_t>(text_.size()));
+}
+
+void NgramDrafter::rewind(std::int64_t length) {
+  check(length >= 0 && resumable(length) == length, "ngram drafter: rewind to {} of {} tokens", length, text_.size());
+  matches_.clear();
+  proposed_.clear();
+  while (static_cast<std::int64_t>(text_.size()) > length) {
+    const Place place = text_.back();
+    if (place.previous < 0)
+      last_.erase(place.token);
+    else
+      last_[place.token] = place.previous;
+    text_.pop_back();
+  }
+}
+
+void NgramDrafter::committed(const CommittedRows& rows) {
+  check(rows.begin == static_cast<std::int64_t>(text_.size()), "ngram drafter: committed from {}, expected {}",
+        rows.begin, text_.size());
+  for (std::int32_t token : rows.tokens) {
+    const auto position = static_cast<std::int64_t>(text_.size());
+    const auto [last, first_time] = last_.try_emplace(token, position);
+    text_.push_back({.token = token, .previous = first_time ? -1 : last->second});
+    last->second = position;
+  }
+}
+
+void NgramDrafter::begin_round(std::span<const std::int32_t> tokens) {
+  check(tokens.size() == text_.size() + 1, "ngram drafter: a round over {} tokens, expected {} and the root",
+        tokens.size(), text_.size());
+  root_ = tokens.back();
+  matches_ = find_matches();
+  proposed_.clear();
+}
+
+std::vector<std::vector<DraftToken>> NgramDrafter::expand(const Candidates& candidates, std::span<const int> nodes,
+                                                          int branch) {
+  std::vector<std::vector<DraftToken>> lists;
+  for (int node : nodes) {
+    const Path path = path_tokens(candidates, node);
+    std::vector<Continuation>& found = proposed_[path];
+    found = continuations(path);
+    lists.push_back(guesses(found, branch));
+  }
+  return lists;
+}
+
+void NgramDrafter::end_round(const TokenTree& tree, std::span<const Visit> visits) {
+  Path path;
+  for (const Visit& visit : visits) {
+    if (visit.node != 0) path.push_back(tree[visit.node].token);
+    if (const auto proposed = proposed_.find(path); proposed != proposed_.end()) learn(proposed->second, visit.token);
+  }
+}
+
+double NgramDrafter::acceptance_rate(int length) const {
+  check(length >= 1 && length <= options_.length, "ngram drafter: rate of length {}, expected 1 to {}", length,
+        options_.length);
+  const Tally& tally = tallies_[static_cast<std::size_t>(length - 1)];
+  return (tally.hits + kPriorTries * prior_rate(length)) / (tally.tries + kPriorTries);
+}
+
+// How many tokens backwards agree with the root and what stands before it, the token at `position` being the first.
+int NgramDrafter::match_length(std::int64_t position) const {
+  const auto root = static_cast<std::int64_t>(text_.size());
+  int length = 1;
+  while (length < options_.length && length <= position &&
+         text_[static_cast<std::size_t>(position - length)].token ==
+             text_[static_cast<std::size_t>(root - length)].token)
+    ++length;
+  return length;
+}
+
+// Longest first, among equals the most recent first.
+std::vector<NgramDrafter::Match> NgramDrafter::find_matches() const {
+  std::vector<Match> matches;
+  const auto last = last_.find(root_);
+  std::int64_t position = last == last_.end() ? -1 : last->second;
+  for (int seen = 0; position >= 0 && seen < options_.occurrences; ++seen) {
+    matches.push_back({.position = position, .length = match_length(position)});
+    position = text_[static_cast<std::size_t>(position)].previous;
+  }
+  std::stable_sort(matches.begin(), matches.end(),
+                   [](const Match& left, const Match& right) { return left.length > right.length; });
+  if (matches.size() > static_cast<std::size_t>(options_.matches))
+    matches.resize(static_cast<std::size_t>(options_.matches));
+  for (std::size_t i = 0; i < matches.size(); ++i)
+    matches[i].weight = match_weight(matches.front().length - matches[i].length, i);
+  return matches;
+}
+
+std::int32_t NgramDrafter::token_at(std::int64_t position, const Path& path) const {
+  const std::int64_t behind_root = position - static_cast<std::int64_t>(text_.size());
+  if (behind_root < 0) return text_[static_cast<std::size_t>(position)].token;
+  return behind_root == 0 ? root_ : path[static_cast<std::size_t>(behind_root - 1)];
+}
+
+bool NgramDrafter::follows(const Match& match, const Path& path) const {
+  for (std::size_t i = 0; i < path.size(); ++i)
+    if (token_at(match.position + 1 + static_cast<std::int64_t>(i), path) != path[i]) return false;
+  return true;
+}
+
+std::vector<NgramDrafter::Continuation> NgramDrafter::continuations(const Path& path) const {
+  const auto depth = static_cast<std::int64_t>(path.size());
+  std::vector<Continuation> found;
+  for (const Match& match : matches_) {
+    if (!follows(match, path)) continue;
+    const std::int32_t token = token_at(match.position + 1 + depth, path);
+    auto known = std::find_if(found.begin(), found.end(), [=](const Continuation& c) { return c.token == token; });
+    if (known == found.end())
+      known = found.insert(
+          found.end(),
+          {.token = token, .length = static_cast<int>(std::min<std::int64_t>(match.length + depth, options_.length))});
+    known->weight += match.weight;
+  }
+  return found;
+}
+
+std::vector<DraftToken> NgramDrafter::guesses(const std::vector<Continuation>& found, int branch) const {
+  double total = 0;
+  for (const Continuation& continuation : found) total += continuation.weight;
+  std::vector<DraftToken> list;
+  for (const Continuation& continuation : found)
+    list.push_back({.token = continuation.token,
+                    .log_probability = log_f64(acceptance_rate(continuation.length) * continuation.weight / total)});
+  std::sort(list.begin(), list.end(), [](const DraftToken& left, const DraftToken& right) {
+    return left.log_probability != right.log_probability ? left.log_probability > right.log_probability
+                                                         : left.token < right.token;
+  });
+  if (list.size() > static_cast<std::size_t>(branch)) list.resize(static_cast<std::size_t>(branch));
+  return list;
+}
+
+// Among all continuations, not only those that fitted into `branch`: shares are shares of all of them.
+void NgramDrafter::learn(const std::vector<Continuation>& found, std::int32_t chosen) {
+  if (found.empty()) return;
+  int longest = 0;
+  bool hit = false;
+  for (const Continuation& continuation : found) {
+    longest = std::max(longest, continuation.length);
+    hit = hit || continuation.token == chosen;
+  }
+  Tally& tally = tallies_[static_cast<std::size_t>(longest - 1)];
+  tally.hits = kForget * tally.hits + (hit ? 1 : 0);
+  tally.tries = kForget * tally.tries + 1;
+}
+
+}  // namespace espalier

@@ -1,0 +1,90 @@
+// Prompt lookup: what followed the last tokens before, will follow them again. Costs microseconds and needs no weights.
+//
+// An earlier place where the root's token stands is a match; its length is how many tokens backwards agree. Below the
+// root a match goes on as long as the path says what stands there, one token longer with each level; a match that
+// reaches the end of the text goes on into the path itself, so a loop is followed for any number of turns. What stands
+// after a match is a guess, with
+//
+//   P(token) = rate(length of the longest match before it) * its share of the weight of all matches of this node
+//
+// rate(n) is how often, lately, what the teacher chose was among the guesses of a node whose longest match had length n
+// (docs/drafters.md). Rates are learned over the whole life of the drafter: a rewind forgets tokens, not rates.
+// One thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "decode/drafter.h"
+
+namespace espalier {
+
+struct NgramOptions {
+  int length = 16;         // matches are told apart up to here; longer ones count as this long
+  int occurrences = 1024;  // the most recent places of the root's token that are looked at in a round
+  int matches = 64;        // the longest of them, among equals the most recent, that are followed
+};
+
+class NgramDrafter : public Drafter {
+ public:
+  explicit NgramDrafter(const NgramOptions& options = {});
+
+  std::string_view name() const override { return "ngram"; }
+  std::int64_t resumable(std::int64_t length) const override;
+  void rewind(std::int64_t length) override;
+  void committed(const CommittedRows& rows) override;
+  void begin_round(std::span<const std::int32_t> tokens) override;
+  std::vector<std::vector<DraftToken>> expand(const Candidates& candidates, std::span<const int> nodes,
+                                              int branch) override;
+  void end_round(const TokenTree& tree, std::span<const Visit> visits) override;
+
+  // rate(length) as it is now, in (0, 1).
+  double acceptance_rate(int length) const;
+
+ private:
+  using Path = std::vector<std::int32_t>;
+
+  struct Place {
+    std::int32_t token = 0;
+    std::int64_t previous = -1;  // the place before with the same token; -1: none
+  };
+  struct Match {
+    std::int64_t position = 0;
+    int length = 0;
+    double weight = 0;
+  };
+  struct Continuation {
+    std::int32_t token = 0;
+    int length = 0;  // of the longest match before it
+    double weight = 0;
+  };
+  struct Tally {
+    double hits = 0;
+    double tries = 0;
+  };
+
+  int match_length(std::int64_t position) const;
+  std::vector<Match> find_matches() const;
+  // The token at a position of committed tokens, root and path taken as one text.
+  std::int32_t token_at(std::int64_t position, const Path& path) const;
+  bool follows(const Match& match, const Path& path) const;
+  std::vector<Continuation> continuations(const Path& path) const;
+  std::vector<DraftToken> guesses(const std::vector<Continuation>& found, int branch) const;
+  void learn(const std::vector<Continuation>& found, std::int32_t chosen);
+
+  const NgramOptions options_;
+  std::vector<Place> text_;                              // the committed tokens
+  std::unordered_map<std::int32_t, std::int64_t> last_;  // the last place of every token in it
+  std::vector<Tally> tallies_;                           // of lengths 1, 2, ...
+
+  // Of the round.
+  std::int32_t root_ = 0;
+  std::vector<Match> matches_;
+  std::map<Path, std::vector<Continuation>> proposed_;  // by the path from below the root
+};
+
+}  // namespace espalier

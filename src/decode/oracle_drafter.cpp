@@ -1,0 +1,100 @@
+#include "decode/oracle_drafter.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/math.h"
+#include "base/random.h"
+
+namespace espalier {
+namespace {
+
+// 2^-20 for the first decoy, half for each further one: a path of decent guesses is always worth more.
+double decoy_log_probability(std::size_t rank) {
+  return -(20.0 + static_cast<double>(rank)) * log_f64(2);
+}
+
+// Which decoys there are has nothing to do with whether the first guess is right.
+constexpr std::uint64_t kDecoyStream = 0xdec0;
+
+OracleOptions checked(const OracleOptions& options) {
+  check(options.vocabulary >= 1, "oracle drafter: vocabulary {}, expected at least 1", options.vocabulary);
+  for (std::size_t i = 0; i < options.profile.size(); ++i)
+    if (!(options.profile[i] >= 0 && options.profile[i] <= 1))
+      input_error("acceptance profile: {} at depth {}, expected a probability from 0 to 1", options.profile[i], i + 1);
+  return options;
+}
+
+}  // namespace
+
+OracleDrafter::OracleDrafter(const KnownAnswer* answer, const OracleOptions& options)
+    : answer_(answer), options_(checked(options)) {
+  check(answer != nullptr, "oracle drafter: no answer to replay");
+}
+
+void OracleDrafter::begin_round(std::span<const std::int32_t> tokens) {
+  const std::vector<std::int32_t>& answer = answer_->tokens;
+  root_ = static_cast<std::int64_t>(tokens.size()) - 1;
+  root_is_answers_ = tokens.size() <= answer.size() && std::equal(tokens.begin(), tokens.end(), answer.begin());
+}
+
+std::vector<std::vector<DraftToken>> OracleDrafter::expand(const Candidates& candidates, std::span<const int> nodes,
+                                                           int branch) {
+  std::vector<std::vector<DraftToken>> lists;
+  for (int node : nodes) {
+    const int depth = candidates[node].depth + 1;
+    lists.push_back(guesses(root_ + depth, depth, follows_answer(candidates, node), branch));
+  }
+  return lists;
+}
+
+bool OracleDrafter::is_right(std::int64_t position, int depth) const {
+  return uniform(options_.seed, static_cast<std::uint64_t>(position)) < probability(depth);
+}
+
+std::int32_t OracleDrafter::answer_token(std::int64_t position) const {
+  return answer_->tokens[static_cast<std::size_t>(position)];
+}
+
+double OracleDrafter::probability(int depth) const {
+  if (options_.profile.empty()) return 1;
+  return options_.profile[std::min(options_.profile.size(), static_cast<std::size_t>(depth)) - 1];
+}
+
+bool OracleDrafter::follows_answer(const Candidates& candidates, int node) const {
+  const auto end = static_cast<std::int64_t>(answer_->tokens.size());
+  for (; node != 0; node = candidates[node].parent) {
+    const std::int64_t position = root_ + candidates[node].depth;
+    if (position >= end || answer_token(position) != candidates[node].token) return false;
+  }
+  return root_is_answers_;
+}
+
+std::vector<DraftToken> OracleDrafter::guesses(std::int64_t position, int depth, bool on_path, int branch) const {
+  if (position >= static_cast<std::int64_t>(answer_->tokens.size())) return {};
+  std::vector<std::int32_t> tokens = wrong_tokens(position, branch);
+  if (on_path && is_right(position, depth)) tokens.insert(tokens.begin(), answer_token(position));
+  if (tokens.size() > static_cast<std::size_t>(branch)) tokens.pop_back();
+
+  std::vector<DraftToken> list;
+  for (std::size_t i = 0; i < tokens.size(); ++i) list.push_back({tokens[i], decoy_log_probability(i)});
+  // Said whether right or wrong, as a real head would: it does not know which.
+  if (on_path && !list.empty())
+    list.front().log_probability = std::max(log_f64(probability(depth)), decoy_log_probability(0));
+  return list;
+}
+
+// Neighbours in the vocabulary, from anywhere in it on, without the one that is right.
+std::vector<std::int32_t> OracleDrafter::wrong_tokens(std::int64_t position, int count) const {
+  const std::int64_t vocabulary = options_.vocabulary;
+  const std::uint64_t draw = mix64(mix64(options_.seed + kDecoyStream) + static_cast<std::uint64_t>(position));
+  const auto start = static_cast<std::int64_t>(draw % static_cast<std::uint64_t>(vocabulary));
+  std::vector<std::int32_t> tokens;
+  for (std::int64_t i = 0; i < vocabulary && tokens.size() < static_cast<std::size_t>(count); ++i) {
+    const auto token = static_cast<std::int32_t>((start + i) % vocabulary);
+    if (token != answer_token(position)) tokens.push_back(token);
+  }
+  return tokens;
+}
+
+}  // namespace espalier

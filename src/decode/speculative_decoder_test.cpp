@@ -1,0 +1,250 @@
+// The decoding loop with drafters: what a round costs, what its listeners hear, and what happens at its edges. That the
+// text never changes is shown by tests/lossless_test.cpp.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "decode/decoder.h"
+#include "decode/hostile_drafter.h"
+#include "decode/oracle_drafter.h"
+#include "device/reference/reference_device.h"
+
+namespace espalier {
+namespace {
+
+using ::testing::Each;
+
+constexpr std::int32_t kVocabulary = 272;
+
+// Counts its calls, guesses the next ids of the vocabulary.
+class CountingDrafter final : public Drafter {
+ public:
+  struct Calls {
+    int rounds = 0, passes = 0, ended = 0;
+    std::vector<std::size_t> nodes = {};
+    std::vector<std::int32_t> committed = {};
+  };
+  explicit CountingDrafter(Calls& calls) : calls_(calls) {}
+
+  std::string_view name() const override { return "counting"; }
+  void rewind(std::int64_t length) override { calls_.committed.resize(static_cast<std::size_t>(length)); }
+  void committed(const CommittedRows& rows) override {
+    EXPECT_EQ(rows.begin, static_cast<std::int64_t>(calls_.committed.size()));
+    calls_.committed.insert(calls_.committed.end(), rows.tokens.begin(), rows.tokens.end());
+  }
+  void begin_round(std::span<const std::int32_t> tokens) override {
+    ++calls_.rounds;
+    EXPECT_TRUE(std::ranges::equal(tokens.first(tokens.size() - 1), calls_.committed));
+  }
+  std::vector<std::vector<DraftToken>> expand(const Candidates& candidates, std::span<const int> nodes,
+                                              int branch) override {
+    ++calls_.passes;
+    calls_.nodes.push_back(nodes.size());
+    std::vector<std::vector<DraftToken>> all;
+    for (int node : nodes) {
+      auto& guesses = all.emplace_back();
+      for (int i = 1; i <= branch; ++i) guesses.push_back({(candidates[node].token + i) % kVocabulary, -0.5 * i});
+    }
+    return all;
+  }
+  void end_round(const TokenTree&, std::span<const Visit>) override { ++calls_.ended; }
+
+ private:
+  Calls& calls_;
+};
+
+class SpeculativeDecoder : public ::testing::Test {
+ protected:
+  std::unique_ptr<Device> device_ = make_reference_device();
+  Transformer model_ = load_transformer(*device_, std::filesystem::path(ESPALIER_TEST_DATA) / "tiny/smollm2");
+  std::vector<std::int32_t> prompt_ = {5, 9, 40, 77, 120, 33};
+  KnownAnswer answer_;
+
+  void SetUp() override {
+    Decoder plain(model_, {.context = 256});
+    answer_.tokens = prompt_;
+    const auto tokens = plain.generate(prompt_, {.max_tokens = 200}).tokens;
+    answer_.tokens.insert(answer_.tokens.end(), tokens.begin(), tokens.end());
+  }
+
+  std::vector<std::int32_t> expected(std::size_t count) const {
+    const auto begin = answer_.tokens.begin() + static_cast<std::ptrdiff_t>(prompt_.size());
+    return {begin, begin + static_cast<std::ptrdiff_t>(count)};
+  }
+
+  Speculation oracle(const TreeOptions& tree, std::vector<double> profile = {}) const {
+    return {tree, [this, profile] {
+              DrafterSet set;
+              set.push_back(std::make_unique<OracleDrafter>(
+                  &answer_, OracleOptions{.profile = profile, .seed = 1, .vocabulary = kVocabulary}));
+              return set;
+            }};
+  }
+
+  Speculation counting(const TreeOptions& tree, CountingDrafter::Calls& calls) const {
+    return {tree, [&calls] {
+              DrafterSet set;
+              set.push_back(std::make_unique<CountingDrafter>(calls));
+              return set;
+            }};
+  }
+};
+
+TEST_F(SpeculativeDecoder, AnOracleOfDepthFiveDividesTheTeachersStepsBySix) {
+  for (TreeShape shape : {TreeShape::chain, TreeShape::dynamic}) {
+    Decoder decoder(model_, {.context = 256}, oracle({.shape = shape, .nodes = 16, .depth = 5}));
+    const auto result = decoder.generate(prompt_, {.max_tokens = 181});
+    EXPECT_EQ(result.tokens, expected(181));
+    EXPECT_EQ(result.rounds(), 180 / 6) << "the first token comes from the prompt, each step brings six";
+    EXPECT_THAT(result.accept_lengths, Each(5));
+    EXPECT_EQ(result.accept_length(), 5.0);
+  }
+}
+
+TEST_F(SpeculativeDecoder, PlainDecodingTakesAStepForEveryToken) {
+  Decoder decoder(model_, {.context = 256});
+  const auto result = decoder.generate(prompt_, {.max_tokens = 31});
+  EXPECT_EQ(result.rounds(), 30);
+  EXPECT_THAT(result.accept_lengths, Each(0));
+}
+
+TEST_F(SpeculativeDecoder, EveryTokenIsTheFirstOrCountedByARound) {
+  Decoder decoder(model_, {.context = 256}, oracle({.nodes = 12, .depth = 4}, {0.8, 0.6}));
+  const auto result = decoder.generate(prompt_, {.max_tokens = 100});
+  std::int64_t tokens = 1;
+  for (std::int64_t accepted : result.accept_lengths) tokens += accepted + 1;
+  EXPECT_EQ(tokens, 100);
+  EXPECT_GT(result.accept_length(), 0.5);
+}
+
+TEST_F(SpeculativeDecoder, ABudgetOfOneAsksTheDrafterForNothing) {
+  CountingDrafter::Calls calls;
+  Decoder decoder(model_, {.context = 64}, counting({.nodes = 1}, calls));
+  EXPECT_EQ(decoder.generate(prompt_, {.max_tokens = 10}).tokens, expected(10));
+  EXPECT_EQ(calls.rounds, 0);
+  EXPECT_EQ(calls.ended, 0);
+  EXPECT_EQ(calls.committed.size(), prompt_.size() + 9) << "it still hears what is committed";
+}
+
+TEST_F(SpeculativeDecoder, ABudgetOfTwoIsOneDraftPassAndNoExpansion) {
+  CountingDrafter::Calls calls;
+  Decoder decoder(model_, {.context = 64}, counting({.nodes = 2, .depth = 6}, calls));
+  EXPECT_EQ(decoder.generate(prompt_, {.max_tokens = 10}).tokens, expected(10));
+  EXPECT_EQ(calls.passes, calls.rounds);
+  EXPECT_EQ(calls.ended, calls.rounds);
+  EXPECT_THAT(calls.nodes, Each(1u));
+}
+
+TEST_F(SpeculativeDecoder, ATreeIsNoDeeperThanTheAnswerMayStillGet) {
+  std::vector<int> depths;
+  GenerateEvents events;
+  events.on_round = [&](const Round& round) { depths.push_back(round.tree.depth()); };
+  CountingDrafter::Calls calls;
+  Decoder decoder(model_, {.context = 64}, counting({.shape = TreeShape::chain, .nodes = 16, .depth = 3}, calls));
+  decoder.generate(prompt_, {.max_tokens = 6}, events);
+  EXPECT_EQ(depths.back(), 0) << "one token is missing: the root's own draw";
+  EXPECT_EQ(calls.rounds, static_cast<int>(depths.size()) - 1);
+}
+
+TEST_F(SpeculativeDecoder, ATreeFitsBetweenTheLastTokenAndTheEndOfTheContext) {
+  Decoder plain(model_, {.context = 20});
+  const auto expected_result = plain.generate(prompt_, {.max_tokens = 100});
+  for (const Speculation& speculation : {oracle({.nodes = 64, .depth = 12, .expand = 8}),
+                                         oracle({.shape = TreeShape::chain, .nodes = 64, .depth = 12})}) {
+    Decoder decoder(model_, {.context = 20, .invariants = true}, speculation);
+    const auto result = decoder.generate(prompt_, {.max_tokens = 100});
+    EXPECT_EQ(result.tokens, expected_result.tokens);
+    EXPECT_EQ(result.finish_reason, FinishReason::context_limit);
+    EXPECT_EQ(decoder.cache().length(decoder.sequence()), 20);
+  }
+}
+
+TEST_F(SpeculativeDecoder, AStopInsideAnAcceptedPathCutsTheCacheThere) {
+  Decoder decoder(model_, {.context = 256}, oracle({.nodes = 16, .depth = 10}));
+  int heard = 0;
+  GenerateEvents events;
+  events.on_token = [&](const GeneratedToken&) { return ++heard < 5; };
+  const auto result = decoder.generate(prompt_, {.max_tokens = 100}, events);
+  EXPECT_EQ(result.finish_reason, FinishReason::stopped);
+  EXPECT_EQ(result.tokens, expected(5));
+  EXPECT_EQ(heard, 5);
+  EXPECT_EQ(decoder.cache().length(decoder.sequence()), static_cast<std::int64_t>(prompt_.size()) + 4);
+  EXPECT_EQ(decoder.generate(prompt_, {.max_tokens = 20}).tokens, expected(20)) << "and it can go on from there";
+}
+
+TEST_F(SpeculativeDecoder, ListenersSeeTheWholeRound) {
+  std::vector<std::int32_t> heard;
+  std::int64_t prefix = 0, rounds = 0;
+  std::optional<FinishReason> finish;
+  GenerateEvents events;
+  events.on_round = [&](const Round& round) {
+    EXPECT_EQ(round.number, rounds++);
+    if (round.number == 0) prefix = round.prefix;
+    EXPECT_EQ(round.prefix, prefix);
+    EXPECT_EQ(round.visits.front().node, 0);
+    EXPECT_EQ(round.tree[0].token, answer_.tokens[static_cast<std::size_t>(prefix)]);
+    for (std::size_t i = 0; i < round.visits.size(); ++i) {
+      heard.push_back(round.visits[i].token);
+      if (i == 0) continue;
+      EXPECT_EQ(round.tree[round.visits[i].node].token, round.visits[i - 1].token);
+    }
+    EXPECT_GT(round.times.verify, 0);
+    prefix += round.accepted() + 1;
+    finish = round.finish;
+  };
+  Decoder decoder(model_, {.context = 256}, oracle({.nodes = 12, .depth = 4}, {0.7}));
+  const auto result = decoder.generate(prompt_, {.max_tokens = 60}, events);
+  EXPECT_EQ(heard, std::vector(result.tokens.begin() + 1, result.tokens.end()));
+  EXPECT_EQ(rounds, result.rounds());
+  EXPECT_EQ(finish, FinishReason::token_limit);
+}
+
+TEST_F(SpeculativeDecoder, AnExceptionOfAListenerLeavesAUsableDecoder) {
+  Decoder decoder(model_, {.context = 256, .kv = {.check = true}}, oracle({.nodes = 16, .depth = 5}));
+  int heard = 0;
+  GenerateEvents events;
+  events.on_token = [&](const GeneratedToken&) -> bool {
+    if (++heard == 4) throw std::runtime_error("the listener fell asleep");
+    return true;
+  };
+  EXPECT_THROW(decoder.generate(prompt_, {.max_tokens = 50}, events), std::runtime_error);
+  EXPECT_EQ(decoder.cache().length(decoder.sequence()), static_cast<std::int64_t>(prompt_.size()))
+      << "the round it happened in was rolled back";
+  EXPECT_EQ(decoder.generate(prompt_, {.max_tokens = 50}).tokens, expected(50));
+}
+
+TEST_F(SpeculativeDecoder, SequencesOfOneStepAreCommittedAndRolledBackIndependently) {
+  const std::vector<std::int32_t> other = {7, 7, 8};
+  Decoder alone(model_, {.context = 64});
+  const auto expected_other = alone.generate(other, {.max_tokens = 9}).tokens;
+  Decoder decoder(model_, {.context = 64, .lanes = 2, .kv = {.check = true}}, oracle({.nodes = 16, .depth = 5}));
+  const std::vector<GenerateRequest> requests = {{.prompt = prompt_, .options = {.max_tokens = 30}},
+                                                 {.prompt = other, .options = {.max_tokens = 9}}};
+  const auto results = decoder.generate(requests);
+  EXPECT_EQ(results[0].tokens, expected(30)) << "the oracle knows this one";
+  EXPECT_EQ(results[1].tokens, expected_other) << "and not this one";
+  EXPECT_EQ(results[0].rounds(), 5);
+  EXPECT_EQ(results[1].rounds(), 8);
+}
+
+TEST_F(SpeculativeDecoder, EagerAttentionWithListsIsRefused) {
+  EXPECT_THROW(Decoder(model_, {.attention = AttentionOp::eager, .mask = MaskChoice::list}), InputError);
+  EXPECT_EQ(Decoder(model_, {.attention = AttentionOp::eager}).form().mask, MaskForm::dense);
+  EXPECT_EQ(Decoder(model_, {}).form().mask, MaskForm::list);
+}
+
+TEST_F(SpeculativeDecoder, AFastCommitWritesOnlyRowsThatAreNotInPlace) {
+  Decoder chain(model_, {.context = 256}, oracle({.shape = TreeShape::chain, .nodes = 6, .depth = 5}));
+  chain.generate(prompt_, {.max_tokens = 61});
+  EXPECT_EQ(chain.cache().counts().bytes_committed, 0) << "a chain is always in place";
+  Decoder tree(model_, {.context = 256}, oracle({.nodes = 16, .depth = 5}));
+  const auto result = tree.generate(prompt_, {.max_tokens = 61});
+  const KvCounts& counts = tree.cache().counts();
+  EXPECT_GT(counts.bytes_committed, 0);
+  EXPECT_LE(counts.bytes_committed, 5 * result.rounds() * tree.cache().slot_bytes());
+  EXPECT_EQ(counts.bytes_branched, 0);
+  EXPECT_EQ(counts.reorder_fallbacks, 0);
+}
+
+}  // namespace
+}  // namespace espalier

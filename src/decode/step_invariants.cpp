@@ -1,0 +1,112 @@
+#include "decode/step_invariants.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace espalier {
+namespace {
+
+template <typename T>
+T at(std::span<const T> table, std::int64_t i) {
+  return table[static_cast<std::size_t>(i)];
+}
+
+// Looks at the rows [first, first + tree.nodes) of a step.
+class TreeRows {
+ public:
+  TreeRows(const HostTables& tables, const TreeOfStep& tree, std::int64_t first, const KvCache& cache,
+           const StepLimits& limits)
+      : tables_(tables), tensors_(tree.tensors), branch_(tree.branch), first_(first), cache_(cache), limits_(limits) {}
+
+  void check_row(int row) const {
+    const std::int64_t r = first_ + row;
+    expect(TreeRule::tree, row, "token", at(tables_.token, r), value(tensors_.token, row));
+    expect(TreeRule::position, row, "position", at(tables_.position, r), value(tensors_.position, row));
+    expect(TreeRule::slot, row, "slot", at(tables_.slot, r), slot(row));
+    const std::int32_t oldest = oldest_visible(row);
+    expect(TreeRule::slot, row, "begin of the context", at(tables_.begin, r), std::min(oldest, tensors_.prefix));
+    expect(TreeRule::slot, row, "end of the context", at(tables_.end, r), tensors_.prefix);
+    check_ancestors(row, oldest);
+  }
+
+  void check_mask_bytes() const {
+    if (tables_.mask.empty()) return;
+    const auto columns = static_cast<std::size_t>(tables_.mask_columns);
+    check_mask(tensors_, {.window = limits_.window, .columns = static_cast<std::int32_t>(tables_.mask_columns)},
+               tables_.mask.subspan(static_cast<std::size_t>(first_) * columns,
+                                    static_cast<std::size_t>(tensors_.nodes) * columns));
+  }
+
+ private:
+  static std::int32_t value(const std::vector<std::int32_t>& table, int row) {
+    return table[static_cast<std::size_t>(row)];
+  }
+
+  std::int32_t slot(int row) const { return cache_.slot(branch_, std::int64_t{tensors_.prefix} + row); }
+
+  std::int32_t oldest_visible(int row) const {
+    if (limits_.window == 0) return 0;
+    return std::max(0, value(tensors_.position, row) - (limits_.window - 1));
+  }
+
+  void check_ancestors(int row, std::int32_t oldest) const {
+    const std::int64_t r = first_ + row;
+    std::int32_t count = 0;
+    for (std::int32_t ancestor : tensors_.ancestors(row)) {
+      if (value(tensors_.position, ancestor) < oldest) continue;
+      if (count < at(tables_.ancestor_count, r))
+        expect(TreeRule::slot, row, "slot of an ancestor", at(tables_.ancestors, r * tables_.ancestor_columns + count),
+               slot(ancestor));
+      ++count;
+    }
+    expect(TreeRule::slot, row, "number of ancestors", at(tables_.ancestor_count, r), count);
+  }
+
+  void expect(TreeRule rule, int row, std::string_view what, std::int32_t got, std::int32_t expected) const {
+    if (got != expected)
+      throw TreeViolation(rule, row, fmt::format("{} {}, expected {}", what, got, expected), tensors_);
+  }
+
+  const HostTables& tables_;
+  const TreeTensors& tensors_;
+  SequenceId branch_;
+  std::int64_t first_;
+  const KvCache& cache_;
+  const StepLimits& limits_;
+};
+
+// A padding row writes a padding slot and sees nothing else.
+void check_padding(const HostTables& tables, std::int64_t first, const KvCache& cache) {
+  for (std::int64_t r = first; r < tables.rows; ++r) {
+    check(at(tables.slot, r) == cache.padding_slot(r - first), "padding row {} writes slot {}, expected {}", r,
+          at(tables.slot, r), cache.padding_slot(r - first));
+    check(at(tables.begin, r) == at(tables.end, r) && at(tables.ancestor_count, r) == 0,
+          "padding row {} has a context or ancestors", r);
+    if (tables.mask.empty()) continue;
+    const auto columns = static_cast<std::size_t>(tables.mask_columns);
+    const auto hidden = tables.mask.subspan(static_cast<std::size_t>(r) * columns, columns);
+    check(std::ranges::count(hidden, std::uint8_t{0}) == 1 && hidden[static_cast<std::size_t>(r - first)] == 0,
+          "padding row {} sees more than itself", r);
+  }
+}
+
+}  // namespace
+
+void check_step(const HostTables& tables, std::span<const TreeOfStep> trees, const KvCache& cache,
+                const StepLimits& limits) {
+  std::int64_t first = 0;
+  for (const TreeOfStep& tree : trees) {
+    check_tensors(tree.tensors, limits.tree);
+    check_tensors_match(tree.tensors, *tree.tree);
+    const TreeRows rows(tables, tree, first, cache, limits);
+    for (int row = 0; row < tree.tensors.nodes; ++row) rows.check_row(row);
+    rows.check_mask_bytes();
+    first += tree.tensors.nodes;
+  }
+  check_padding(tables, first, cache);
+}
+
+}  // namespace espalier

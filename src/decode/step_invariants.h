@@ -1,0 +1,32 @@
+// The trees of a step against the tables that are about to be launched: everything is computed again from the trees and
+// the cache, so a mistake in how the tables were made cannot hide itself. Reference mode checks every launch.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "cache/kv_cache.h"
+#include "model/step_tables.h"
+#include "tree/tree_invariants.h"
+#include "tree/tree_tensors.h"
+
+namespace espalier {
+
+// The rows of one tree inside a step: as many as it has nodes, one tree behind the other.
+struct TreeOfStep {
+  const TokenTree* tree = nullptr;
+  TreeTensors tensors = {};  // without padding
+  SequenceId branch = 0;
+};
+
+struct StepLimits {
+  TreeLimits tree = {};
+  std::int32_t window = 0;  // keys a row of the teacher sees, itself included; 0: all
+};
+
+// Throws TreeViolation unless tensors, tables, slots and mask are those of the trees, and padding rows see only
+// themselves.
+void check_step(const HostTables& tables, std::span<const TreeOfStep> trees, const KvCache& cache,
+                const StepLimits& limits);
+
+}  // namespace espalier

@@ -1,0 +1,200 @@
+#include "decode/step_invariants.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <random>
+
+#include "device/checked/checked_device.h"
+#include "device/reference/reference_device.h"
+#include "tree/random_tree.h"
+
+namespace espalier {
+namespace {
+
+constexpr KvShape kShape{.layers = 1, .kv_heads = 1, .head_size = 16, .type = DType::f32, .block_size = 128};
+constexpr StepLimits kLimits{.tree = {.vocabulary = 1 << 20, .positions = 4096}};
+
+// The tables of a step over two random trees, as columns that a test can damage.
+class Step {
+ public:
+  Step(std::uint32_t seed, bool ascend, std::int32_t window) : window_(window) {
+    std::unique_ptr<Device> device = make_reference_device();
+    if (ascend) device = make_checked_device(std::move(device), {.profile = CheckedProfile::ascend});
+    device_ = std::move(device);
+    cache_.emplace(*device_, kShape, 4096);
+    std::mt19937 random(seed);
+    std::vector<Row> rows;
+    for (int i = 0; i < 2; ++i) {
+      const std::int64_t prefix = static_cast<std::int64_t>(random() % 300);
+      const SequenceId sequence = cache_->create();
+      if (prefix > 0) cache_->begin(sequence, prefix)->commit_length(prefix);
+      trees_.push_back(random_tree(random(), 2 + static_cast<int>(random() % 25)));
+      branches_.push_back(std::move(*cache_->begin(sequence, trees_.back().size())));
+      add_rows(static_cast<std::int32_t>(prefix), rows);
+    }
+    for (std::size_t i = 0; i < trees_.size(); ++i) of_step_[i].tree = &trees_[i];
+    StepTables tables(*device_, 64, 1024, {.mask = MaskForm::dense});
+    tables.prepare(rows, *cache_, [this](const HostTables& made) { copy(made); });
+  }
+
+  HostTables tables() const {
+    HostTables t = made_;
+    t.token = token;
+    t.position = position;
+    t.slot = slot;
+    t.begin = begin;
+    t.end = end;
+    t.ancestor_count = ancestor_count;
+    t.ancestors = ancestors;
+    t.mask = mask;
+    return t;
+  }
+
+  void check() const {
+    StepLimits limits = kLimits;
+    limits.window = window_;
+    check_step(tables(), of_step_, *cache_, limits);
+  }
+
+  std::int64_t nodes() const { return trees_[0].size() + trees_[1].size(); }
+  std::int64_t rows() const { return made_.rows; }
+  std::int64_t ancestor_columns() const { return made_.ancestor_columns; }
+  std::int64_t mask_columns() const { return made_.mask_columns; }
+  std::vector<TreeOfStep>& trees() { return of_step_; }
+
+  std::vector<std::int32_t> token, position, slot, begin, end, ancestor_count, ancestors;
+  std::vector<std::uint8_t> mask;
+
+ private:
+  void add_rows(std::int32_t prefix, std::vector<Row>& rows) {
+    const TreeTensors tensors = tensorize(trees_.back(), {.prefix = prefix});
+    for (int k = 0; k < tensors.nodes; ++k) {
+      const auto at = static_cast<std::size_t>(k);
+      const std::int32_t oldest = window_ == 0 ? 0 : std::max(0, tensors.position[at] - (window_ - 1));
+      Row row{.sequence = branches_.back().id(),
+              .token = tensors.token[at],
+              .position = tensors.position[at],
+              .place = prefix + k,
+              .begin = std::min(oldest, prefix),
+              .end = prefix};
+      for (std::int32_t ancestor : tensors.ancestors(k))
+        if (tensors.position[static_cast<std::size_t>(ancestor)] >= oldest) row.ancestors.push_back(prefix + ancestor);
+      rows.push_back(row);
+    }
+    of_step_.push_back({nullptr, tensors, branches_.back().id()});
+  }
+
+  void copy(const HostTables& made) {
+    made_ = made;
+    const auto values = [](auto span) { return std::vector(span.begin(), span.end()); };
+    token = values(made.token);
+    position = values(made.position);
+    slot = values(made.slot);
+    begin = values(made.begin);
+    end = values(made.end);
+    ancestor_count = values(made.ancestor_count);
+    ancestors = values(made.ancestors);
+    mask = values(made.mask);
+  }
+
+  std::int32_t window_;
+  std::unique_ptr<Device> device_;
+  std::optional<KvCache> cache_;
+  std::vector<TokenTree> trees_;
+  std::vector<Branch> branches_;
+  std::vector<TreeOfStep> of_step_;
+  HostTables made_;
+};
+
+TEST(StepInvariants, AcceptTheTablesOfEveryStep) {
+  for (std::uint32_t seed = 0; seed < 60; ++seed)
+    for (std::int32_t window : {0, 3, 40})
+      EXPECT_NO_THROW(Step(seed, seed % 2 == 0, window).check()) << "seed " << seed;
+}
+
+TEST(StepInvariants, CatchEverySingleFault) {
+  struct Fault {
+    const char* what;
+    std::function<void(Step&, std::mt19937&)> inject;
+  };
+  const auto node = [](Step& step, std::mt19937& random) { return random() % static_cast<std::size_t>(step.nodes()); };
+  const std::vector<Fault> faults = {
+      {"token", [&](Step& s, auto& r) { s.token[node(s, r)] += 1; }},
+      {"position", [&](Step& s, auto& r) { s.position[node(s, r)] += 1; }},
+      {"slot", [&](Step& s, auto& r) { s.slot[node(s, r)] ^= 1; }},
+      {"slot of a neighbour",
+       [&](Step& s, auto& r) {
+         const std::size_t row = node(s, r);
+         s.slot[row] = s.slot[(row + 1) % static_cast<std::size_t>(s.nodes())];
+       }},
+      {"begin of the context", [&](Step& s, auto& r) { s.begin[node(s, r)] += 1; }},
+      {"end of the context", [&](Step& s, auto& r) { s.end[node(s, r)] += 1; }},
+      {"number of ancestors", [&](Step& s, auto& r) { s.ancestor_count[node(s, r)] += 1; }},
+      {"slot of an ancestor",
+       [&](Step& s, auto& r) {
+         std::size_t row = node(s, r);
+         while (s.ancestor_count[row] == 0) row = node(s, r);
+         const auto column = r() % static_cast<std::size_t>(s.ancestor_count[row]);
+         s.ancestors[row * static_cast<std::size_t>(s.ancestor_columns()) + column] += 1;
+       }},
+      {"bit of the mask",
+       [&](Step& s, auto& r) {
+         const std::size_t row = node(s, r), column = r() % static_cast<std::size_t>(s.mask_columns());
+         s.mask[row * static_cast<std::size_t>(s.mask_columns()) + column] ^= 1;
+       }},
+      {"parent of the tables",
+       [&](Step& s, auto& r) {
+         auto& tensors = s.trees()[r() % 2].tensors;
+         tensors.parent[1 + r() % static_cast<std::size_t>(tensors.nodes - 1)] += 1;
+       }},
+      {"depth of the tables",
+       [&](Step& s, auto& r) {
+         auto& tensors = s.trees()[r() % 2].tensors;
+         tensors.depth[1 + r() % static_cast<std::size_t>(tensors.nodes - 1)] += 1;
+       }},
+      {"slot of a padding row",
+       [&](Step& s, auto&) {
+         if (s.rows() > s.nodes())
+           s.slot.back() += 1;
+         else
+           s.slot[0] += 1;
+       }},
+      {"padding row that sees a node",
+       [&](Step& s, auto&) { s.mask[s.mask.size() - 2] = s.mask[s.mask.size() - 2] == 0 ? 1 : 0; }},
+  };
+  fmt::print("{:32} injected caught\n", "fault");
+  for (const Fault& fault : faults) {
+    int caught = 0;
+    constexpr int kTimes = 100;
+    for (std::uint32_t seed = 0; seed < kTimes; ++seed) {
+      std::mt19937 random(seed);
+      Step step(seed, true, seed % 3 == 0 ? 5 : 0);
+      fault.inject(step, random);
+      try {
+        step.check();
+        ADD_FAILURE() << fault.what << ", seed " << seed << ": not caught";
+      } catch (const std::logic_error&) {
+        ++caught;
+      }
+    }
+    fmt::print("{:32} {:8} {:6}\n", fault.what, kTimes, caught);
+  }
+}
+
+TEST(StepInvariants, AViolationShowsTheTree) {
+  Step step(1, false, 0);
+  step.slot[0] += 1;
+  try {
+    step.check();
+    FAIL() << "not caught";
+  } catch (const TreeViolation& violation) {
+    EXPECT_EQ(violation.rule(), TreeRule::slot);
+    EXPECT_EQ(violation.row(), 0);
+    EXPECT_NE(std::string(violation.what()).find("row parent depth"), std::string::npos) << violation.what();
+  }
+}
+
+}  // namespace
+}  // namespace espalier

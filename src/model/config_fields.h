@@ -1,0 +1,69 @@
+// Fields of a config.json and of GGUF metadata, read with distrust: an absent field is nullopt (or an InputError where
+// it is required), a field of another type or out of range is an InputError naming file, field, expected and got.
+// A field that is null in JSON counts as absent.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "format/gguf.h"
+
+namespace espalier {
+
+// Bounds that no real model exceeds; they keep every later product far from overflow.
+inline constexpr std::int64_t kMaxLayers = 1024;
+inline constexpr std::int64_t kMaxWidth = 1 << 20;
+inline constexpr std::int64_t kMaxVocabulary = 1 << 24;
+inline constexpr std::int64_t kMaxContext = std::int64_t{1} << 26;
+
+// JSON and file name must outlive this.
+class JsonFields {
+ public:
+  JsonFields(const nlohmann::json& json, std::string_view file);
+
+  std::string_view file() const { return file_; }
+  const nlohmann::json* find(const char* key) const;
+
+  std::optional<std::int64_t> integer(const char* key, std::int64_t low, std::int64_t high) const;
+  std::int64_t require_integer(const char* key, std::int64_t low, std::int64_t high) const;
+  std::optional<std::vector<std::int64_t>> integers(const char* key, std::int64_t low, std::int64_t high) const;
+  std::optional<double> number(const char* key) const;  // positive
+  double require_number(const char* key) const;
+  bool boolean(const char* key, bool otherwise) const;
+  std::optional<std::string> string(const char* key) const;
+
+ private:
+  std::int64_t checked_integer(const char* key, const nlohmann::json& value, std::int64_t low, std::int64_t high) const;
+
+  const nlohmann::json* json_;
+  std::string_view file_;
+};
+
+// Fields under the architecture's own prefix: llama.block_count, qwen2.block_count, ... The file must outlive this.
+class GgufFields {
+ public:
+  GgufFields(const Gguf& gguf, std::string_view architecture)
+      : gguf_(&gguf), prefix_(std::string(architecture) + ".") {}
+
+  const Gguf& gguf() const { return *gguf_; }
+
+  std::optional<std::int64_t> integer(std::string_view key, std::int64_t low, std::int64_t high) const;
+  std::int64_t require_integer(std::string_view key, std::int64_t low, std::int64_t high) const;
+  const std::vector<std::int64_t>* integers(std::string_view key) const { return gguf_->integers(full(key)); }
+  std::optional<double> number(std::string_view key) const;  // positive
+  double require_number(std::string_view key) const;
+  bool boolean(std::string_view key, bool otherwise) const { return gguf_->boolean(full(key)).value_or(otherwise); }
+  const std::string* string(std::string_view key) const { return gguf_->string(full(key)); }
+
+ private:
+  std::string full(std::string_view key) const { return prefix_ + std::string(key); }
+
+  const Gguf* gguf_;
+  std::string prefix_;
+};
+
+}  // namespace espalier

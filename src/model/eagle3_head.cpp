@@ -1,0 +1,311 @@
+#include "model/eagle3_head.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "base/error.h"
+#include "model/rotation_tables.h"
+
+namespace espalier {
+namespace {
+
+// Logits that are looked at row by row start on 32 bytes in every row (R2 of the Ascend contract).
+std::int64_t aligned_columns(std::int64_t columns) {
+  return (columns + 7) / 8 * 8;
+}
+
+// Row lists start on 64 bytes and have 32 bytes of slack, as in StepTables.
+std::int64_t list_stride(std::int64_t rows) {
+  return (rows + 8 + 15) / 16 * 16;
+}
+
+// Where the wanted rows lie: one list of rows, or one for each tap where features are read tap by tap. Padding repeats
+// the first.
+std::vector<std::int32_t> feature_lists(std::span<const std::int32_t> rows, std::int64_t padded, std::int64_t lists) {
+  std::vector<std::int32_t> indices(static_cast<std::size_t>(lists * list_stride(padded)));
+  for (std::int64_t i = 0; i < lists; ++i)
+    for (std::int64_t r = 0; r < padded; ++r) {
+      const std::int64_t row = rows[r < static_cast<std::int64_t>(rows.size()) ? static_cast<std::size_t>(r) : 0];
+      indices[static_cast<std::size_t>(i * list_stride(padded) + r)] = static_cast<std::int32_t>(row * lists + i);
+    }
+  return indices;
+}
+
+const HeadFiles& recognised(const HeadFiles& files) {
+  if (const HeadKind kind = classify_head(files); kind != HeadKind::eagle3)
+    input_error("{}: expected an EAGLE-3 head, got {}", files.path.string(), name(kind));
+  return files;
+}
+
+}  // namespace
+
+struct Eagle3Workspace::Buffers {
+  Buffers(Device& device, std::int64_t rows_, std::int64_t positions_, const StepForm& form)
+      : rows(rows_), positions(positions_), tables(device, rows_, positions_, form) {}
+
+  std::int64_t rows, positions;
+  std::int64_t outputs = 0;
+  StepTables tables;
+  RotationTables rotation;
+  Tensor same_row;  // i32 [rows]: 0, 1, 2, ...: gathers a dense tensor into columns of a wider one
+
+  // Fusion.
+  Tensor feature_rows;     // i32: one row list, or one for each tap, list_stride apart
+  Tensor features;         // [rows, taps * teacher hidden]
+  Tensor features_normed;  // the same; only with norm_before_fc
+  Tensor tap, tap_normed;  // [rows, teacher hidden]; only with fc_norm
+
+  // A step.
+  Tensor feature;                // [rows, hidden] g
+  Tensor feature_normed;         // [rows, hidden]
+  Tensor embedded;               // [rows, hidden]
+  Tensor x;                      // [rows, hidden] the residual stream; at the end, what is fed back
+  Tensor normed;                 // [rows, hidden]
+  Tensor paired;                 // [rows, 2 * hidden] the normed token, the normed feature
+  Tensor q, k, v;                // [rows, width]
+  Tensor q_raw, k_raw;           // before the norm of heads; only where the head has one
+  Tensor attended;               // [rows, heads * head_size]
+  Tensor projected;              // [rows, hidden]
+  Tensor gate_up;                // [rows, 2 * intermediate]
+  Tensor gated;                  // [rows, intermediate]
+  Tensor x_normed;               // [rows, hidden]; only with norm_output
+  Tensor picked, picked_normed;  // [outputs, hidden]
+  Tensor logits_buffer;
+  View logits;  // [outputs, draft vocabulary] of it; every row starts on 32 bytes
+
+  ConstView feature_list(std::size_t i, std::int64_t n) const {
+    return feature_rows.view.rows(static_cast<std::int64_t>(i) * list_stride(n), n);
+  }
+
+  void allocate_fusion(Device& device, const Eagle3Config& config, std::int64_t padded);
+  void allocate_step(Device& device, const Eagle3Config& config, bool qk_norm, std::int64_t padded);
+};
+
+void Eagle3Workspace::Buffers::allocate_fusion(Device& device, const Eagle3Config& config, std::int64_t padded) {
+  const auto floats = [&](std::int64_t columns) { return device.tensor(DType::f32, {padded, columns}); };
+  const std::int64_t lists = config.fc_norm ? static_cast<std::int64_t>(config.taps.size()) : 1;
+  feature_rows = device.tensor(DType::i32, {lists * list_stride(padded)});
+  features = floats(config.feature_width());
+  if (config.norm_before_fc) features_normed = floats(config.feature_width());
+  if (config.fc_norm) {
+    tap = floats(config.teacher_hidden);
+    tap_normed = floats(config.teacher_hidden);
+  }
+  same_row = device.tensor(DType::i32, {padded});
+  std::vector<std::int32_t> ascending(static_cast<std::size_t>(padded));
+  std::iota(ascending.begin(), ascending.end(), 0);
+  upload<std::int32_t>(device, ascending, same_row);
+}
+
+void Eagle3Workspace::Buffers::allocate_step(Device& device, const Eagle3Config& config, bool qk_norm,
+                                             std::int64_t padded) {
+  const auto floats = [&](std::int64_t columns) { return device.tensor(DType::f32, {padded, columns}); };
+  const std::int64_t q_width = config.heads * config.head_size, kv_width = config.kv_heads * config.head_size;
+  rotation = make_rotation_tables(device, config.inverse_frequencies, positions);
+  feature = floats(config.hidden);
+  feature_normed = floats(config.hidden);
+  embedded = floats(config.hidden);
+  x = floats(config.hidden);
+  normed = floats(config.hidden);
+  paired = floats(2 * config.hidden);
+  q = floats(q_width);
+  k = floats(kv_width);
+  v = floats(kv_width);
+  if (qk_norm) {
+    q_raw = floats(q_width);
+    k_raw = floats(kv_width);
+  }
+  attended = floats(q_width);
+  projected = floats(config.hidden);
+  gate_up = floats(2 * config.intermediate);
+  gated = floats(config.intermediate);
+  if (config.norm_output) x_normed = floats(config.hidden);
+}
+
+Eagle3Workspace::Eagle3Workspace(const Eagle3Head& head, std::int64_t rows, std::int64_t positions,
+                                 const StepForm& form, std::int64_t outputs) {
+  check(rows >= 1 && positions >= 1 && outputs >= 0 && outputs <= rows,
+        "draft workspace of {} rows, {} positions, {} outputs", rows, positions, outputs);
+  Device& device = head.device();
+  buffers_ = std::make_unique<Buffers>(device, rows, positions, form);
+  Buffers& b = *buffers_;
+  const std::int64_t padded = bucket_for(device, rows);
+  b.outputs = outputs == 0 ? rows : outputs;
+  b.allocate_fusion(device, head.config_, padded);
+  b.allocate_step(device, head.config_, !head.weights_.layers[0].q_norm.view.empty(), padded);
+  const std::int64_t padded_outputs = bucket_for(device, b.outputs);
+  b.picked = device.tensor(DType::f32, {padded_outputs, head.hidden()});
+  b.picked_normed = device.tensor(DType::f32, {padded_outputs, head.hidden()});
+  b.logits_buffer = device.tensor(DType::f32, {padded_outputs, aligned_columns(head.draft_vocabulary())});
+  b.logits = b.logits_buffer.view.columns(0, head.draft_vocabulary());
+}
+
+Eagle3Workspace::~Eagle3Workspace() = default;
+Eagle3Workspace::Eagle3Workspace(Eagle3Workspace&&) noexcept = default;
+Eagle3Workspace& Eagle3Workspace::operator=(Eagle3Workspace&&) noexcept = default;
+
+Eagle3Head::Eagle3Head(const Transformer& teacher, const HeadFiles& files, const HeadOptions& options)
+    : device_(&teacher.device()),
+      config_(read_eagle3_config(recognised(files), teacher.config(), options)),
+      weights_(load_eagle3_weights(teacher.device(), files, config_, options.weights)),
+      embedding_(weights_.own_embedding ? weights_.own_embedding.get() : teacher.weights().embedding.get()),
+      output_(weights_.own_output ? weights_.own_output.get() : &teacher.weights().output_matrix()) {}
+
+KvShape Eagle3Head::kv_shape(DType type) const {
+  return {.layers = static_cast<std::int64_t>(weights_.layers.size()),
+          .kv_heads = config_.kv_heads,
+          .head_size = config_.head_size,
+          .type = type};
+}
+
+// --- fusion: g = Wfc f, f the taps of a position side by side, normed first where the head says so
+
+void Eagle3Head::fuse(ConstView features, std::span<const std::int32_t> rows, Eagle3Workspace& workspace,
+                      View out) const {
+  Eagle3Workspace::Buffers& b = *workspace.buffers_;
+  const auto count = static_cast<std::int64_t>(rows.size());
+  check(count >= 1 && count <= b.rows, "fusion of {} rows, expected 1 to {}", count, b.rows);
+  check(features.rank() == 2 && features.dim(1) == config_.feature_width() && features.dense(),
+        "fusion of features {}, expected dense rows of {}", features.describe(), config_.feature_width());
+  for (std::int32_t row : rows)
+    check(row >= 0 && row < features.dim(0), "fusion of row {} of {}", row, features.dim(0));
+  const std::int64_t padded = bucket_for(*device_, count);
+  const auto lists = std::max<std::int64_t>(1, static_cast<std::int64_t>(weights_.tap_norms.size()));
+  const std::vector<std::int32_t> indices = feature_lists(rows, padded, lists);
+  upload<std::int32_t>(*device_, indices, b.feature_rows.view.rows(0, static_cast<std::int64_t>(indices.size())));
+  const Projection fused{weights_.fc.get(), {}, out.rows(0, padded)};
+  device_->linear(gather_features(features, padded, b), std::span(&fused, 1));
+}
+
+// The wanted rows, normed, [rows, taps * teacher hidden].
+ConstView Eagle3Head::gather_features(ConstView features, std::int64_t rows, Eagle3Workspace::Buffers& b) const {
+  const View gathered = b.features.view.rows(0, rows);
+  if (!weights_.tap_norms.empty()) {
+    const std::int64_t width = config_.teacher_hidden;
+    const auto taps = static_cast<std::int64_t>(weights_.tap_norms.size());
+    const ConstView single_taps = features.reshaped({features.dim(0) * taps, width});
+    const View tap = b.tap.view.rows(0, rows), normed = b.tap_normed.view.rows(0, rows);
+    for (std::size_t i = 0; i < weights_.tap_norms.size(); ++i) {
+      device_->gather_rows(single_taps, b.feature_list(i, rows), tap);
+      device_->rms_norm(tap, weights_.tap_norms[i], config_.rms_eps, normed);
+      device_->gather_rows(normed, b.same_row.view.rows(0, rows),
+                           gathered.columns(static_cast<std::int64_t>(i) * width, width));
+    }
+    return gathered;
+  }
+  device_->gather_rows(features, b.feature_list(0, rows), gathered);
+  if (!config_.norm_before_fc) return gathered;
+  const View normed = b.features_normed.view.rows(0, rows);
+  device_->rms_norm(gathered, weights_.input_norm, config_.rms_eps, normed);
+  return normed;
+}
+
+// --- a draft step
+
+Eagle3Output Eagle3Head::forward(std::span<const Row> rows, ConstView inputs, const KvCache& cache,
+                                 Eagle3Workspace& workspace, const StepCheck& check_tables) const {
+  Eagle3Workspace::Buffers& b = *workspace.buffers_;
+  const auto count = static_cast<std::int64_t>(rows.size());
+  check(count >= 1 && count <= b.rows, "a draft step of {} rows, expected 1 to {}", count, b.rows);
+  for (const Row& row : rows) {
+    check(row.position >= 0 && row.position < b.positions, "draft row at position {} of {}", row.position, b.positions);
+    check(row.input >= 0 && row.input < inputs.dim(0), "draft row with input {} of {}", row.input, inputs.dim(0));
+    check(!row.wants_hidden && !row.wants_taps, "a draft row wants hidden states or taps, expected logits or nothing");
+  }
+  const StepPlan step = b.tables.prepare(rows, cache, check_tables);
+  check(step.wanted_logits <= b.outputs, "{} draft rows want logits, expected at most {}", step.wanted_logits,
+        b.outputs);
+  // Not part of the recorded step: the inputs lie in a buffer of the caller, another one each time if he likes.
+  device_->gather_rows(inputs, step.input, b.feature.view.rows(0, step.key.rows));
+  device_->step(step.key, [&] { run_layers(cache, step, b); });
+  Eagle3Output output;
+  output.feedback = config_.norm_output ? b.x_normed.view.rows(0, count) : b.x.view.rows(0, count);
+  if (step.wanted_logits > 0) output.logits = b.logits.rows(0, step.wanted_logits);
+  return output;
+}
+
+void Eagle3Head::run_layers(const KvCache& cache, const StepPlan& step, Eagle3Workspace::Buffers& b) const {
+  const std::int64_t rows = step.key.rows;
+  const View normed = b.normed.view.rows(0, rows);
+  pair_tokens_with_features(step, b);
+  for (std::size_t i = 0; i < weights_.layers.size(); ++i) {
+    const LayerWeights& layer = weights_.layers[i];
+    if (i > 0) device_->rms_norm(b.x.view.rows(0, rows), layer.attention_norm, config_.rms_eps, normed);
+    const ConstView input = i == 0 ? b.paired.view.rows(0, rows) : normed;
+    attend(layer, cache.layer(static_cast<std::int64_t>(i)), step, input, b);
+    feed_forward(layer, step, b);
+  }
+  if (config_.norm_output)
+    device_->rms_norm(b.x.view.rows(0, rows), weights_.final_norm, config_.rms_eps, b.x_normed.view.rows(0, rows));
+  if (step.key.logit_rows > 0) guess(step, b);
+}
+
+// z = [norm(E[token]); norm(g)], the token's half first; the residual stream starts from g, raw or normed. It is a copy
+// because g may have been gathered from what the step before left in x.
+void Eagle3Head::pair_tokens_with_features(const StepPlan& step, Eagle3Workspace::Buffers& b) const {
+  const std::int64_t rows = step.key.rows, hidden = config_.hidden;
+  const View embedded = b.embedded.view.rows(0, rows), normed = b.normed.view.rows(0, rows);
+  const View feature = b.feature.view.rows(0, rows), feature_normed = b.feature_normed.view.rows(0, rows);
+  const View paired = b.paired.view.rows(0, rows);
+  const ConstView same_row = b.same_row.view.rows(0, rows);
+  device_->embed(*embedding_, step.rows.token, embedded);
+  device_->rms_norm(embedded, weights_.layers[0].attention_norm, config_.rms_eps, normed);
+  device_->gather_rows(normed, same_row, paired.columns(0, hidden));
+  device_->rms_norm(feature, weights_.hidden_norm, config_.rms_eps, feature_normed);
+  device_->gather_rows(feature_normed, same_row, paired.columns(hidden, hidden));
+  device_->gather_rows(config_.norm_before_residual ? feature_normed : feature, same_row, b.x.view.rows(0, rows));
+}
+
+void Eagle3Head::attend(const LayerWeights& layer, const KvViews& kv, const StepPlan& step, ConstView input,
+                        Eagle3Workspace::Buffers& b) const {
+  const std::int64_t rows = step.key.rows, dim = config_.head_size;
+  const View q = b.q.view.rows(0, rows), k = b.k.view.rows(0, rows), v = b.v.view.rows(0, rows);
+  const View q_heads = q.reshaped({rows, config_.heads, dim}), k_heads = k.reshaped({rows, config_.kv_heads, dim});
+  if (layer.q_norm.view.empty()) {
+    const Projection qkv[] = {
+        {layer.q.get(), layer.q_bias, q}, {layer.k.get(), layer.k_bias, k}, {layer.v.get(), layer.v_bias, v}};
+    device_->linear(input, qkv);
+  } else {
+    const View q_raw = b.q_raw.view.rows(0, rows), k_raw = b.k_raw.view.rows(0, rows);
+    const Projection qkv[] = {
+        {layer.q.get(), layer.q_bias, q_raw}, {layer.k.get(), layer.k_bias, k_raw}, {layer.v.get(), layer.v_bias, v}};
+    device_->linear(input, qkv);
+    device_->rms_norm(q_raw.reshaped({rows, config_.heads, dim}), layer.q_norm, config_.rms_eps, q_heads);
+    device_->rms_norm(k_raw.reshaped({rows, config_.kv_heads, dim}), layer.k_norm, config_.rms_eps, k_heads);
+  }
+  device_->rope(q_heads, step.rows.position, b.rotation.cosine, b.rotation.sine);
+  device_->rope(k_heads, step.rows.position, b.rotation.cosine, b.rotation.sine);
+  device_->kv_write(k_heads, v.reshaped({rows, config_.kv_heads, dim}), step.rows.slot, kv);
+  const View attended = b.attended.view.rows(0, rows), projected = b.projected.view.rows(0, rows);
+  const float scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(dim)));
+  b.tables.attend(q_heads, kv, step, scale, attended.reshaped({rows, config_.heads, dim}));
+  const Projection output{layer.output.get(), {}, projected};
+  device_->linear(attended, std::span(&output, 1));
+  device_->add(b.x.view.rows(0, rows), projected);
+}
+
+void Eagle3Head::feed_forward(const LayerWeights& layer, const StepPlan& step, Eagle3Workspace::Buffers& b) const {
+  const std::int64_t rows = step.key.rows;
+  const View x = b.x.view.rows(0, rows), normed = b.normed.view.rows(0, rows),
+             projected = b.projected.view.rows(0, rows);
+  const View gate_up = b.gate_up.view.rows(0, rows), gated = b.gated.view.rows(0, rows);
+  device_->rms_norm(x, layer.mlp_norm, config_.rms_eps, normed);
+  const Projection up{layer.gate_up.get(), {}, gate_up};
+  device_->linear(normed, std::span(&up, 1));
+  device_->swiglu(gate_up, gated);
+  const Projection down{layer.down.get(), {}, projected};
+  device_->linear(gated, std::span(&down, 1));
+  device_->add(x, projected);
+}
+
+void Eagle3Head::guess(const StepPlan& step, Eagle3Workspace::Buffers& b) const {
+  const std::int64_t wanted = step.key.logit_rows;
+  const View picked = b.picked.view.rows(0, wanted), normed = b.picked_normed.view.rows(0, wanted);
+  device_->gather_rows(b.x.view.rows(0, step.key.rows), step.output_rows, picked);
+  device_->rms_norm(picked, weights_.final_norm, config_.rms_eps, normed);
+  const Projection logits{output_, {}, b.logits.rows(0, wanted)};
+  device_->linear(normed, std::span(&logits, 1));
+}
+
+}  // namespace espalier

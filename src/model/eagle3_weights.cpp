@@ -1,0 +1,142 @@
+#include "model/eagle3_weights.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+
+#include "base/error.h"
+#include "format/untrusted_text.h"
+#include "model/eagle3_names.h"
+#include "model/eagle3_vocabulary.h"
+#include "model/weight_reader.h"
+
+namespace espalier {
+namespace {
+
+// The tensors of a head under their canonical names.
+class Eagle3Reader {
+ public:
+  Eagle3Reader(Device& device, const HeadFiles& files, const Eagle3Config& config, WeightMode mode)
+      : source_(*files.tensors),
+        config_(config),
+        interleaved_(files.gguf != nullptr),
+        names_(source_, files.gguf != nullptr),
+        reader_(device, source_, mode, OddRows::keep_as_stored) {}
+
+  const Eagle3Names& names() const { return names_; }
+
+  Tensor vector(const std::string& name, std::int64_t size) { return reader_.vector(names_.spell(name), size); }
+  std::unique_ptr<const Weight> matrix(const std::string& name, std::int64_t outputs, std::int64_t inputs) {
+    return reader_.matrix(names_.spell(name), outputs, inputs);
+  }
+  std::unique_ptr<const Weight> stacked(const std::string& first, const std::string& second, std::int64_t outputs,
+                                        std::int64_t inputs) {
+    return reader_.stacked(names_.spell(first), names_.spell(second), outputs, inputs);
+  }
+  std::unique_ptr<const Weight> rotated_matrix(const std::string& name, std::int64_t heads, std::int64_t inputs) {
+    return reader_.rotated_matrix(names_.spell(name), head_rows(heads), inputs);
+  }
+  Tensor rotated_vector(const std::string& name, std::int64_t heads) {
+    return reader_.rotated_vector(names_.spell(name), head_rows(heads));
+  }
+
+  void refuse_unknown_tensors() const {
+    for (std::string_view name : reader_.unread())
+      if (!names_.beside_the_weights(name))
+        input_error("{}: tensor {} is unknown, expected the tensors of an EAGLE-3 head", source_.description(),
+                    in_quotes(name));
+  }
+
+ private:
+  HeadRows head_rows(std::int64_t heads) const {
+    return {.heads = heads, .head_size = config_.head_size, .interleaved = interleaved_};
+  }
+
+  const TensorSource& source_;
+  const Eagle3Config& config_;
+  bool interleaved_;
+  Eagle3Names names_;
+  WeightReader reader_;
+};
+
+LayerWeights load_layer(Eagle3Reader& read, const Eagle3Config& config, std::int64_t index) {
+  const std::string layer = fmt::format("layers.{}.", index), attention = layer + "self_attn.", mlp = layer + "mlp.";
+  const std::int64_t kv_width = config.kv_heads * config.head_size;
+  const std::int64_t inputs = index == 0 ? 2 * config.hidden : config.hidden;  // [token; feature], then plain layers
+  LayerWeights weights;
+  weights.attention_norm = read.vector(layer + "input_layernorm.weight", config.hidden);
+  weights.q = read.rotated_matrix(attention + "q_proj.weight", config.heads, inputs);
+  weights.k = read.rotated_matrix(attention + "k_proj.weight", config.kv_heads, inputs);
+  weights.v = read.matrix(attention + "v_proj.weight", kv_width, inputs);
+  if (config.qkv_bias) {
+    weights.q_bias = read.rotated_vector(attention + "q_proj.bias", config.heads);
+    weights.k_bias = read.rotated_vector(attention + "k_proj.bias", config.kv_heads);
+    weights.v_bias = read.vector(attention + "v_proj.bias", kv_width);
+  }
+  // Qwen3-like heads have these without saying so.
+  if (read.names().has("layers.0.self_attn.q_norm.weight")) {
+    weights.q_norm = read.vector(attention + "q_norm.weight", config.head_size);
+    weights.k_norm = read.vector(attention + "k_norm.weight", config.head_size);
+  }
+  weights.output = read.matrix(attention + "o_proj.weight", config.hidden, config.heads * config.head_size);
+  weights.mlp_norm = read.vector(layer + "post_attention_layernorm.weight", config.hidden);
+  weights.gate_up = read.stacked(mlp + "gate_proj.weight", mlp + "up_proj.weight", config.intermediate, config.hidden);
+  weights.down = read.matrix(mlp + "down_proj.weight", config.hidden, config.intermediate);
+  return weights;
+}
+
+void load_fusion(Eagle3Reader& read, const Eagle3Config& config, Eagle3Weights& weights) {
+  if (config.norm_before_fc) weights.input_norm = read.vector("input_norm.weight", config.feature_width());
+  if (config.fc_norm)
+    for (std::size_t i = 0; i < config.taps.size(); ++i)
+      weights.tap_norms.push_back(read.vector(fmt::format("fc_norm.{}.weight", i), config.teacher_hidden));
+  weights.fc = read.matrix("fc.weight", config.hidden, config.feature_width());
+}
+
+// Null where the file has none and the teacher's fits.
+std::unique_ptr<const Weight> load_or_share(Eagle3Reader& read, const Eagle3Config& config, const std::string& name,
+                                            std::string_view file) {
+  if (const TensorInfo* info = read.names().find(name))
+    return read.matrix(name, info->shape.empty() ? 1 : std::max<std::int64_t>(info->shape[0], 1), config.hidden);
+  if (config.hidden != config.teacher_hidden)
+    input_error("{}: tensor {} is missing, and the teacher's cannot be shared: expected hidden size {}, got {}", file,
+                read.names().spell(name), config.teacher_hidden, config.hidden);
+  return nullptr;
+}
+
+void load_vocabulary(Eagle3Reader& read, const Eagle3Config& config, const HeadFiles& files, Eagle3Weights& weights) {
+  const std::string_view file = files.tensors->description();
+  const std::int64_t vocabulary = config.teacher_vocabulary;
+  weights.own_embedding = load_or_share(read, config, "embed_tokens.weight", file);
+  if (weights.own_embedding && weights.own_embedding->outputs() < vocabulary)
+    input_error("{}: embed_tokens.weight: expected at least {} rows, got {}", file, vocabulary,
+                weights.own_embedding->outputs());
+  weights.own_output = load_or_share(read, config, "lm_head.weight", file);
+  const std::int64_t draft_vocabulary = weights.own_output ? weights.own_output->outputs() : vocabulary;
+  if (draft_vocabulary > vocabulary)
+    input_error("{}: lm_head.weight: expected at most {} rows, got {}", file, vocabulary, draft_vocabulary);
+  weights.target_ids = read_target_ids({.d2t = read.names().find("d2t"),
+                                        .t2d = read.names().find("t2d"),
+                                        .meaning = files.gguf ? D2tMeaning::token : D2tMeaning::offset,
+                                        .draft_vocabulary = draft_vocabulary,
+                                        .vocabulary = vocabulary},
+                                       file);
+}
+
+}  // namespace
+
+Eagle3Weights load_eagle3_weights(Device& device, const HeadFiles& files, const Eagle3Config& config, WeightMode mode) {
+  Eagle3Reader read(device, files, config, mode);
+  Eagle3Weights weights;
+  load_fusion(read, config, weights);
+  weights.hidden_norm = read.vector("layers.0.hidden_norm.weight", config.hidden);
+  const std::int64_t layers = std::max<std::int64_t>(read.names().layers(), 1);
+  for (std::int64_t i = 0; i < layers; ++i) weights.layers.push_back(load_layer(read, config, i));
+  weights.final_norm = read.vector("norm.weight", config.hidden);
+  load_vocabulary(read, config, files, weights);
+  read.refuse_unknown_tensors();
+  return weights;
+}
+
+}  // namespace espalier

@@ -1,0 +1,214 @@
+#include "model/medusa_head.h"
+
+#include <fmt/ranges.h>
+
+#include <cmath>
+#include <cstring>
+#include <numeric>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "base/error.h"
+#include "format/untrusted_text.h"
+#include "model/config_fields.h"
+#include "model/medusa_layout.h"
+#include "model/step_tables.h"
+#include "model/weight_reader.h"
+
+namespace espalier {
+namespace {
+
+constexpr std::int64_t kRowFloats = 8;  // rows start on 32 bytes (rule R2 of the Ascend contract)
+
+// The switches of vLLM's configuration that change what is computed. Its counts, and its medusa_fc_bias, are not asked:
+// tensors that are there count.
+struct Settings {
+  std::int64_t draft_vocabulary = 0;
+  bool shared_output = false;
+  float logit_scale = 1;
+};
+
+float read_logit_scale(const JsonFields& config) {
+  const auto scale = static_cast<float>(config.number("logit_scale").value_or(1));
+  if (!std::isnormal(scale))
+    input_error("{}: logit_scale: expected a number that float32 holds, got {}", config.file(),
+                config.find("logit_scale")->dump());
+  return scale;
+}
+
+Settings read_settings(const HeadFiles& files, std::int64_t vocabulary) {
+  const JsonFields config(files.config, files.config_file);
+  return {.draft_vocabulary = config.integer("truncated_vocab_size", 1, vocabulary).value_or(vocabulary),
+          .shared_output = config.boolean("original_lm_head", false),
+          .logit_scale = read_logit_scale(config)};
+}
+
+// The bytes of a file need not be aligned.
+template <typename Integer>
+std::vector<std::int64_t> widened(std::span<const std::byte> bytes) {
+  std::vector<Integer> values(bytes.size() / sizeof(Integer));
+  std::memcpy(values.data(), bytes.data(), bytes.size());
+  return {values.begin(), values.end()};
+}
+
+// The teacher's id of every draft id. Without a map the two vocabularies are one.
+std::vector<std::int32_t> read_token_map(const TensorSource& source, const std::string& name,
+                                         std::int64_t draft_vocabulary, std::int64_t vocabulary) {
+  std::vector<std::int32_t> ids(static_cast<std::size_t>(draft_vocabulary));
+  const TensorInfo* info = source.find(name);
+  if (!info) {
+    if (draft_vocabulary != vocabulary)
+      input_error("{}: tensor {} is missing, expected [{}] for a draft vocabulary smaller than {}",
+                  source.description(), name, draft_vocabulary, vocabulary);
+    std::iota(ids.begin(), ids.end(), 0);
+    return ids;
+  }
+  if ((info->type != DType::i64 && info->type != DType::i32) || info->shape != std::vector{draft_vocabulary})
+    input_error("{}: tensor {}: expected i64 or i32 [{}], got {} [{}]", source.description(), name, draft_vocabulary,
+                espalier::name(info->type), fmt::join(info->shape, ", "));
+  std::vector<bool> seen(static_cast<std::size_t>(vocabulary));
+  std::size_t i = 0;
+  for (std::int64_t id :
+       info->type == DType::i64 ? widened<std::int64_t>(info->bytes) : widened<std::int32_t>(info->bytes)) {
+    if (id < 0 || id >= vocabulary)
+      input_error("{}: tensor {}: element {}: expected a token 0 to {}, got {}", source.description(), name, i,
+                  vocabulary - 1, id);
+    if (seen[static_cast<std::size_t>(id)])
+      input_error("{}: tensor {}: expected each token once, got {} twice", source.description(), name, id);
+    seen[static_cast<std::size_t>(id)] = true;
+    ids[i++] = static_cast<std::int32_t>(id);
+  }
+  return ids;
+}
+
+void refuse_unread(const WeightReader& read, const TensorSource& source, const std::string& token_map) {
+  for (std::string_view name : read.unread())
+    if (name != token_map)
+      input_error("{}: tensor {}: unknown, no part of Medusa heads", source.description(), in_quotes(name));
+}
+
+Tensor zeros(Device& device, std::int64_t rows, std::int64_t columns) {
+  Tensor tensor = device.tensor(DType::f32, {rows, columns});
+  upload<float>(device, std::vector<float>(static_cast<std::size_t>(rows * columns)), tensor);
+  return tensor;
+}
+
+}  // namespace
+
+// Row k belongs to head k. Padding rows of a bucket hold zeros, or a copy of what head 0 starts from.
+struct MedusaHead::Buffers {
+  Tensor index;   // i32 [rows]: the row of the hidden states, for every head
+  Tensor x;       // [rows, hidden]
+  Tensor branch;  // [rows, hidden]: silu(W x + b)
+  Tensor padded_logits;
+  View logits;  // [rows, draft vocabulary]
+};
+
+MedusaHead::MedusaHead(const Transformer& teacher, const HeadFiles& files, const HeadOptions& options)
+    : device_(&teacher.device()), hidden_(teacher.config().hidden) {
+  const TensorSource& source = *files.tensors;
+  const std::int64_t vocabulary = teacher.config().vocabulary;
+  if (classify_head(files) != HeadKind::medusa)
+    input_error("{}: an EAGLE-3 head, expected Medusa heads", source.description());
+  const MedusaLayout layout(source);
+  const Settings settings = layout.is_vllm() ? read_settings(files, vocabulary) : Settings{vocabulary};
+  WeightReader read(*device_, source, options.weights, OddRows::keep_as_stored);
+  for (std::int64_t k = 0; k < layout.heads(); ++k) heads_.push_back(load_blocks(read, source, layout, k));
+  if (settings.shared_output) {
+    own_shared_output_ = read.matrix(layout.shared_output(), settings.draft_vocabulary, hidden_);
+    shared_output_ = own_shared_output_.get();
+  } else if (layout.is_vllm() || layout.has_own_outputs()) {
+    for (std::int64_t k = 0; k < layout.heads(); ++k)
+      heads_[static_cast<std::size_t>(k)].output = read.matrix(layout.output(k), settings.draft_vocabulary, hidden_);
+  } else {
+    shared_output_ = &teacher.weights().output_matrix();
+  }
+  const std::string token_map = layout.is_vllm() ? layout.token_map() : "";
+  target_ids_ = read_token_map(source, token_map, settings.draft_vocabulary, vocabulary);
+  logit_scale_ = settings.logit_scale;
+  refuse_unread(read, source, token_map);
+}
+
+MedusaHead::Head MedusaHead::load_blocks(WeightReader& read, const TensorSource& source, const MedusaLayout& layout,
+                                         std::int64_t k) const {
+  Head head;
+  for (std::int64_t r = 0; r < layout.blocks(); ++r) {
+    Block& block = head.blocks.emplace_back();
+    block.weight = read.matrix(layout.weight(k, r), hidden_, hidden_);
+    if (source.find(layout.bias(k, r))) block.bias = read.vector(layout.bias(k, r), hidden_);
+  }
+  return head;
+}
+
+MedusaHead::~MedusaHead() = default;
+MedusaHead::MedusaHead(MedusaHead&&) noexcept = default;
+MedusaHead& MedusaHead::operator=(MedusaHead&&) noexcept = default;
+
+ConstView MedusaHead::forward(ConstView hidden, std::int64_t row, MedusaWorkspace& workspace) const {
+  check(hidden.rank() == 2 && hidden.dim(1) == hidden_ && row >= 0 && row < hidden.dim(0),
+        "Medusa heads on row {} of {}, expected a row of [n, {}]", row, hidden.describe(), hidden_);
+  Buffers& b = *workspace.buffers_;
+  const std::int64_t rows = b.index.view.dim(0);
+  upload<std::int32_t>(
+      *device_, std::vector<std::int32_t>(static_cast<std::size_t>(rows), static_cast<std::int32_t>(row)), b.index);
+  const StepKey key = {.tables = &b, .cache = hidden.data(), .rows = rows, .output_rows = hidden.dim(0)};
+  device_->step(key, [&] { run(hidden, b); });
+  return b.logits;
+}
+
+void MedusaHead::run(ConstView hidden, Buffers& b) const {
+  device_->gather_rows(hidden, b.index, b.x);
+  run_blocks(b);
+  run_outputs(b);
+}
+
+void MedusaHead::run_blocks(Buffers& b) const {
+  const std::size_t blocks = heads_.front().blocks.size();
+  std::vector<Projection> projections;
+  for (std::size_t r = 0; r < blocks; ++r) {
+    projections.clear();
+    for (std::size_t k = 0; k < heads_.size(); ++k) {
+      const Block& block = heads_[k].blocks[r];
+      const auto row = static_cast<std::int64_t>(k);
+      projections.push_back({block.weight.get(), block.bias.view, b.branch.view.rows(row, 1)});
+      // Before the first block all heads hold the same vector: one call for all of them.
+      if (r > 0) device_->linear(b.x.view.rows(row, 1), std::span(&projections.back(), 1));
+    }
+    if (r == 0) device_->linear(b.x.view.rows(0, 1), projections);
+    device_->silu(b.branch);
+    device_->add(b.x, b.branch);
+  }
+}
+
+void MedusaHead::run_outputs(Buffers& b) const {
+  if (shared_output_) {
+    const Projection all{shared_output_, {}, b.logits};
+    device_->linear(b.x, std::span(&all, 1));
+    return;
+  }
+  for (std::size_t k = 0; k < heads_.size(); ++k) {
+    const auto row = static_cast<std::int64_t>(k);
+    const Projection own{heads_[k].output.get(), {}, b.logits.rows(row, 1)};
+    device_->linear(b.x.view.rows(row, 1), std::span(&own, 1));
+  }
+}
+
+// Padding rows are read like all others, so they are written once: with zeros, of which silu and sums make zeros.
+MedusaWorkspace::MedusaWorkspace(const MedusaHead& head) : buffers_(std::make_unique<MedusaHead::Buffers>()) {
+  Device& device = head.device();
+  check(bucket_for(device, 1) == 1, "Medusa heads need a device whose steps may have one row");
+  const std::int64_t rows = bucket_for(device, head.heads());
+  const std::int64_t columns = (head.draft_vocabulary() + kRowFloats - 1) / kRowFloats * kRowFloats;
+  buffers_->index = device.tensor(DType::i32, {rows});
+  buffers_->x = device.tensor(DType::f32, {rows, head.hidden_});
+  buffers_->branch = zeros(device, rows, head.hidden_);
+  buffers_->padded_logits = zeros(device, rows, columns);
+  buffers_->logits = buffers_->padded_logits.view.columns(0, head.draft_vocabulary());
+}
+
+MedusaWorkspace::~MedusaWorkspace() = default;
+MedusaWorkspace::MedusaWorkspace(MedusaWorkspace&&) noexcept = default;
+MedusaWorkspace& MedusaWorkspace::operator=(MedusaWorkspace&&) noexcept = default;
+
+}  // namespace espalier

@@ -1,0 +1,25 @@
+#include "model/rotation_tables.h"
+
+#include "base/math.h"
+
+namespace espalier {
+
+// The angle is rounded to float before sine and cosine, as the models were trained.
+RotationTables make_rotation_tables(Device& device, const std::vector<float>& inverse_frequencies,
+                                    std::int64_t positions) {
+  const auto half = inverse_frequencies.size();
+  std::vector<float> cosine(static_cast<std::size_t>(positions) * half), sine(cosine.size());
+  for (std::size_t p = 0; p < static_cast<std::size_t>(positions); ++p)
+    for (std::size_t i = 0; i < half; ++i) {
+      const float angle = static_cast<float>(p) * inverse_frequencies[i];
+      cosine[p * half + i] = static_cast<float>(cos_f64(angle));
+      sine[p * half + i] = static_cast<float>(sin_f64(angle));
+    }
+  RotationTables tables{device.tensor(DType::f32, {positions, static_cast<std::int64_t>(half)}),
+                        device.tensor(DType::f32, {positions, static_cast<std::int64_t>(half)})};
+  upload<float>(device, cosine, tables.cosine);
+  upload<float>(device, sine, tables.sine);
+  return tables;
+}
+
+}  // namespace espalier

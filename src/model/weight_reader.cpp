@@ -1,0 +1,146 @@
+#include "model/weight_reader.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstring>
+#include <span>
+
+#include "base/error.h"
+#include "device/blocks.h"
+
+namespace espalier {
+namespace {
+
+// Row (half, i) of a head is file row (i, half).
+void restore_half_split_rows(std::span<std::byte> bytes, const HeadRows& rows) {
+  const std::size_t row = bytes.size() / static_cast<std::size_t>(rows.rows());
+  const std::vector<std::byte> from(bytes.begin(), bytes.end());
+  const std::int64_t half = rows.head_size / 2;
+  for (std::int64_t r = 0; r < rows.rows(); ++r) {
+    const std::int64_t head = r / rows.head_size, within = r % rows.head_size;
+    const std::int64_t source = head * rows.head_size + within % half * 2 + within / half;
+    std::memcpy(bytes.data() + static_cast<std::size_t>(r) * row, from.data() + static_cast<std::size_t>(source) * row,
+                row);
+  }
+}
+
+}  // namespace
+
+// A matrix on its way to the device: bytes of the file, or our own copy where they had to change.
+struct WeightReader::Matrix {
+  WeightPart part;
+  std::vector<std::byte> owned;
+
+  // Row by row through float.
+  void convert(DType type) {
+    const auto from_row = static_cast<std::size_t>(row_bytes(part.type, part.inputs));
+    const auto to_row = static_cast<std::size_t>(row_bytes(type, part.inputs));
+    std::vector<float> values(static_cast<std::size_t>(part.inputs));
+    std::vector<std::byte> bytes(to_row * static_cast<std::size_t>(part.outputs));
+    for (std::size_t n = 0; n < static_cast<std::size_t>(part.outputs); ++n) {
+      widen_row(part.type, part.bytes.subspan(n * from_row, from_row), values);
+      const auto to = std::span(bytes).subspan(n * to_row, to_row);
+      if (type == DType::q8_0) {
+        quantise_row_q8_0(values, to);
+      } else {
+        std::ranges::copy(std::as_bytes(std::span(values)), to.begin());
+      }
+    }
+    owned = std::move(bytes);
+    part.type = type;
+    part.bytes = owned;
+  }
+
+  std::span<std::byte> own_bytes() {
+    if (owned.empty()) owned.assign(part.bytes.begin(), part.bytes.end());
+    part.bytes = owned;
+    return owned;
+  }
+};
+
+std::unique_ptr<const Weight> WeightReader::matrix(std::string_view name, std::int64_t outputs, std::int64_t inputs) {
+  const Matrix matrix = read_matrix(name, outputs, inputs);
+  return device_.load_weight(std::span(&matrix.part, 1));
+}
+
+std::unique_ptr<const Weight> WeightReader::stacked(std::string_view first, std::string_view second,
+                                                    std::int64_t outputs, std::int64_t inputs) {
+  const Matrix a = read_matrix(first, outputs, inputs);
+  const Matrix b = read_matrix(second, outputs, inputs);
+  const WeightPart parts[] = {a.part, b.part};
+  return device_.load_weight(parts);
+}
+
+std::unique_ptr<const Weight> WeightReader::rotated_matrix(std::string_view name, const HeadRows& rows,
+                                                           std::int64_t inputs) {
+  Matrix matrix = read_matrix(name, rows.rows(), inputs);
+  if (rows.interleaved) restore_half_split_rows(matrix.own_bytes(), rows);
+  return device_.load_weight(std::span(&matrix.part, 1));
+}
+
+Tensor WeightReader::rotated_vector(std::string_view name, const HeadRows& rows) {
+  std::vector<float> values = read_vector(name, rows.rows());
+  if (rows.interleaved) restore_half_split_rows(std::as_writable_bytes(std::span(values)), rows);
+  return to_device(values);
+}
+
+Tensor WeightReader::vector(std::string_view name, std::int64_t size) {
+  return to_device(read_vector(name, size));
+}
+
+std::vector<std::string_view> WeightReader::unread() const {
+  std::vector<std::string_view> names;
+  for (const TensorInfo& info : source_.tensors())
+    if (!read_.contains(info.name)) names.push_back(info.name);
+  return names;
+}
+
+const TensorInfo& WeightReader::find(std::string_view name, const std::vector<std::int64_t>& shape) {
+  const TensorInfo* info = source_.find(name);
+  if (!info)
+    input_error("{}: tensor {} is missing, expected shape [{}]", source_.description(), name, fmt::join(shape, ", "));
+  if (info->shape != shape)
+    input_error("{}: tensor {}: expected shape [{}], got [{}]", source_.description(), name, fmt::join(shape, ", "),
+                fmt::join(info->shape, ", "));
+  if (!is_float(info->type) && !is_block_quantised(info->type))
+    input_error("{}: tensor {}: expected weights, got {}", source_.description(), name, espalier::name(info->type));
+  read_.emplace(name);
+  return *info;
+}
+
+WeightReader::Matrix WeightReader::read_matrix(std::string_view name, std::int64_t outputs, std::int64_t inputs) {
+  const TensorInfo& info = find(name, {outputs, inputs});
+  Matrix matrix{{info.type, outputs, inputs, info.bytes}, {}};
+  const DType type = loaded_type(info, inputs);
+  if (type != info.type) matrix.convert(type);
+  return matrix;
+}
+
+DType WeightReader::loaded_type(const TensorInfo& info, std::int64_t inputs) const {
+  if (mode_ == WeightMode::f32) return DType::f32;
+  if (mode_ != WeightMode::q8_0 || !is_float(info.type)) return info.type;
+  if (inputs % traits(DType::q8_0).block_elements == 0) return DType::q8_0;
+  if (odd_rows_ == OddRows::refuse)
+    input_error("{}: tensor {}: {} columns cannot be quantised to q8_0, expected a multiple of 32",
+                source_.description(), info.name, inputs);
+  return info.type;
+}
+
+std::vector<float> WeightReader::read_vector(std::string_view name, std::int64_t size) {
+  const TensorInfo& info = find(name, {size});
+  if (!is_float(info.type))
+    input_error("{}: tensor {}: expected f32, f16 or bf16, got {}", source_.description(), name,
+                espalier::name(info.type));
+  std::vector<float> values(static_cast<std::size_t>(size));
+  widen_row(info.type, info.bytes, values);
+  return values;
+}
+
+Tensor WeightReader::to_device(const std::vector<float>& values) {
+  Tensor tensor = device_.tensor(DType::f32, {static_cast<std::int64_t>(values.size())});
+  upload<float>(device_, values, tensor);
+  return tensor;
+}
+
+}  // namespace espalier

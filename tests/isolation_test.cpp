@@ -1,0 +1,131 @@
+// A node of a tree sees its own path and nothing else: verifying a tree in one step gives the bits of verifying each of
+// its paths in a sequence of its own, and of computing the path as plain text.
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "device/reference/reference_device.h"
+#include "testing/engine.h"
+#include "tree/random_tree.h"
+#include "tree/tree_tensors.h"
+
+namespace espalier::testing {
+namespace {
+
+struct IsolationCase {
+  std::string family;
+  StepForm form;
+};
+
+class Isolation : public ::testing::TestWithParam<IsolationCase> {};
+
+std::vector<float> download_row(Device& device, ConstView rows, std::int64_t row) {
+  std::vector<float> values(static_cast<std::size_t>(rows.dim(1)));
+  download<float>(device, rows.rows(row, 1), values);
+  return values;
+}
+
+// A sequence that holds the prefix.
+SequenceId with_prefix(const Transformer& model, KvCache& cache, Workspace& workspace,
+                       std::span<const std::int32_t> prefix) {
+  const SequenceId sequence = cache.create();
+  std::optional<Branch> branch = cache.begin(sequence, static_cast<std::int64_t>(prefix.size()));
+  std::vector<Row> rows;
+  for (std::size_t p = 0; p < prefix.size(); ++p)
+    rows.push_back(model.prefill_row(branch->id(), static_cast<std::int64_t>(p), prefix[p]));
+  model.forward(rows, cache, workspace);
+  branch->commit_length(static_cast<std::int64_t>(prefix.size()));
+  return sequence;
+}
+
+// Tokens of a tree with every id inside the vocabulary, siblings different.
+TokenTree small_tree(std::uint32_t seed, std::int32_t vocabulary) {
+  const TokenTree wide = random_tree(seed, 2 + static_cast<int>(seed % 19));
+  TokenTree tree(wide[0].token % vocabulary);
+  for (int node = 1; node < wide.size(); ++node)
+    tree.append(wide[node].parent,
+                {.token = (wide[wide[node].parent].token + node - wide[wide[node].parent].first_child) % vocabulary,
+                 .score = wide[node].score});
+  return tree;
+}
+
+TEST_P(Isolation, ATreeGivesTheBitsOfItsPathsInBranchesOfTheirOwn) {
+  const auto device = make_reference_device(2);
+  const Transformer model = load_transformer(*device, data_path("tiny/" + GetParam().family));
+  const auto vocabulary = static_cast<std::int32_t>(model.config().vocabulary);
+  for (std::uint32_t seed = 1; seed <= 12; ++seed) {
+    SCOPED_TRACE(::testing::Message() << "seed " << seed);
+    std::mt19937 random(seed);
+    std::vector<std::int32_t> prefix(1 + random() % 30);
+    for (std::int32_t& token : prefix) token = static_cast<std::int32_t>(random() % static_cast<unsigned>(vocabulary));
+    const auto length = static_cast<std::int32_t>(prefix.size());
+    const TokenTree tree = small_tree(seed, vocabulary);
+    const std::vector<int> leaves = tree.leaves();
+    KvCache cache(*device, model.kv_shape(DType::f16), static_cast<std::int64_t>(leaves.size() + 1) * 128);
+    Workspace workspace(model, {.rows = 256, .outputs = 256, .positions = 128, .form = GetParam().form});
+
+    // The tree, in one step and one branch.
+    const SequenceId sequence = with_prefix(model, cache, workspace, prefix);
+    const Branch branch = *cache.begin(sequence, tree.size());
+    std::vector<Row> rows;
+    for (int node = 0; node < tree.size(); ++node) {
+      std::vector<std::int32_t> above;
+      for (int ancestor : tree.path(node)) above.push_back(length + ancestor);
+      above.pop_back();
+      rows.push_back(model.tree_row(branch.id(), length, length + node, tree[node].token, above));
+      rows.back().wants_logits = true;
+    }
+    const StepOutput output = model.forward(rows, cache, workspace);
+    std::vector<std::vector<float>> expected;
+    for (int node = 0; node < tree.size(); ++node) expected.push_back(download_row(*device, output.logits, node));
+
+    // Its paths, in one step and a branch for each.
+    std::vector<Branch> branches;
+    std::vector<Row> path_rows;
+    std::vector<int> node_of_row;
+    for (int leaf : leaves) {
+      const std::vector<int> path = tree.path(leaf);
+      branches.push_back(
+          *cache.begin(with_prefix(model, cache, workspace, prefix), static_cast<std::int64_t>(path.size())));
+      std::vector<std::int32_t> above;
+      for (int node : path) {
+        const std::int32_t place = length + static_cast<std::int32_t>(above.size());
+        path_rows.push_back(model.tree_row(branches.back().id(), length, place, tree[node].token, above));
+        path_rows.back().wants_logits = true;
+        node_of_row.push_back(node);
+        above.push_back(place);
+      }
+    }
+    const StepOutput separate = model.forward(path_rows, cache, workspace);
+    for (std::size_t r = 0; r < path_rows.size(); ++r)
+      ASSERT_EQ(download_row(*device, separate.logits, static_cast<std::int64_t>(r)),
+                expected[static_cast<std::size_t>(node_of_row[r])])
+          << "node " << node_of_row[r];
+
+    // The path of the last leaf as plain text.
+    std::vector<std::int32_t> text = prefix;
+    for (int node : tree.path(leaves.back())) text.push_back(tree[node].token);
+    const ForwardRun plain = run_forward(model, text, {.kv_type = DType::f16});
+    EXPECT_EQ(std::vector(plain.logits.end() - vocabulary, plain.logits.end()),
+              expected[static_cast<std::size_t>(leaves.back())]);
+    cache.check_conservation();
+  }
+}
+
+std::vector<IsolationCase> cases() {
+  std::vector<IsolationCase> all;
+  for (const std::string& family : tiny_families())
+    for (const StepForm& form :
+         {StepForm{AttentionOp::fused, MaskForm::list}, StepForm{AttentionOp::fused, MaskForm::dense},
+          StepForm{AttentionOp::eager, MaskForm::dense}})
+      all.push_back({family, form});
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Tiny, Isolation, ::testing::ValuesIn(cases()), [](const auto& info) {
+  return info.param.family + (info.param.form.attention == AttentionOp::eager ? "_eager" : "_fused") +
+         (info.param.form.mask == MaskForm::dense ? "_dense" : "_list");
+});
+
+}  // namespace
+}  // namespace espalier::testing

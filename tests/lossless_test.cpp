@@ -1,0 +1,349 @@
+// Speculation changes the speed, never the text: random decoders against a judge that recomputes every token.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <memory>
+#include <random>
+
+#include "decode/decoder.h"
+#include "decode/eagle3_drafter.h"
+#include "decode/hostile_drafter.h"
+#include "decode/medusa_drafter.h"
+#include "decode/model_drafter.h"
+#include "decode/ngram_drafter.h"
+#include "decode/oracle_drafter.h"
+#include "format/temporary_folder.h"
+#include "testing/engine.h"
+#include "testing/judge.h"
+#include "testing/random_heads.h"
+
+namespace espalier::testing {
+namespace {
+
+#ifdef ESPALIER_SANITIZED
+constexpr int kRounds = 500;
+#else
+constexpr int kRounds = 10000;
+#endif
+constexpr int kRoundsElsewhere = 500;  // on devices other than the reference
+constexpr int kShards = 4;
+constexpr int kMaxLanes = 4;
+constexpr std::int64_t kContext = 64;
+
+using Random = std::mt19937;
+
+int draw(Random& random, int low, int high) {
+  return low + static_cast<int>(random() % static_cast<std::uint32_t>(high - low + 1));
+}
+
+template <typename T>
+const T& pick(Random& random, const std::vector<T>& from) {
+  return from[random() % from.size()];
+}
+
+// A teacher of one family with everything that can draft for it.
+struct Company {
+  Company(Device& device, const std::string& family)
+      : teacher(load_transformer(device, data_path("tiny/" + family))), small(load_small(device)) {
+    const std::filesystem::path eagle = folder.path() / "eagle3", medusa = folder.path() / "medusa";
+    std::filesystem::create_directory(eagle);
+    std::filesystem::create_directory(medusa);
+    write_random_eagle3(eagle, teacher.config(), 7);
+    write_random_medusa(medusa, teacher.config(), 8);
+    eagle3_head.emplace(teacher, open_head(eagle));
+    medusa_head.emplace(teacher, open_head(medusa));
+  }
+
+  // Another model of the same vocabulary where there is one, so that it is sometimes right and often wrong.
+  std::optional<Transformer> load_small(Device& device) const {
+    Transformer other = load_transformer(device, data_path("tiny/llama2"));
+    if (other.config().vocabulary != teacher.config().vocabulary) return std::nullopt;
+    return other;
+  }
+
+  TemporaryFolder folder;
+  Transformer teacher;
+  std::optional<Transformer> small;
+  std::optional<Eagle3Head> eagle3_head;
+  std::optional<MedusaHead> medusa_head;
+};
+
+// One way to decode, drawn at random; a test failure prints it.
+struct Setting {
+  DecoderOptions decoder;
+  Speculation speculation;
+  std::string description;
+};
+
+class SettingDraw {
+ public:
+  SettingDraw(Random& random, const Company& company, const std::vector<KnownAnswer>& answers, DType kv_type)
+      : random_(random), company_(company), answers_(answers) {
+    setting_.decoder.context = kContext;
+    setting_.decoder.kv_type = kv_type;
+    setting_.decoder.lanes = static_cast<int>(answers.size());
+    setting_.decoder.prefill_rows = draw(random, 1, 40);
+    setting_.decoder.invariants = draw(random, 0, 3) == 0;
+    draw_cache();
+    draw_attention();
+    draw_tree();
+    draw_drafters();
+  }
+
+  Setting take() { return std::move(setting_); }
+
+ private:
+  void note(const std::string& text) { setting_.description += text + " "; }
+
+  void draw_cache() {
+    KvOptions& kv = setting_.decoder.kv;
+    kv.strategy = draw(random_, 0, 1) ? CacheStrategy::shared : CacheStrategy::replicate;
+    kv.reorder = draw(random_, 0, 1) ? Reorder::fast : Reorder::full;
+    kv.check = draw(random_, 0, 3) == 0;
+    note(kv.strategy == CacheStrategy::shared ? "shared" : "replicate");
+    note(kv.reorder == Reorder::fast ? "fast" : "full");
+  }
+
+  void draw_attention() {
+    const bool eager = draw(random_, 0, 1) == 0;
+    setting_.decoder.attention = eager ? AttentionOp::eager : AttentionOp::fused;
+    if (!eager)
+      setting_.decoder.mask = pick(random_, std::vector{MaskChoice::automatic, MaskChoice::dense, MaskChoice::list});
+    note(eager ? "eager" : "fused");
+  }
+
+  void draw_tree() {
+    TreeOptions& tree = setting_.speculation.tree;
+    tree.shape = pick(random_, std::vector{TreeShape::chain, TreeShape::fixed, TreeShape::dynamic});
+    tree.nodes = draw(random_, 1, 64);
+    tree.depth = draw(random_, 1, 10);
+    tree.expand = draw(random_, 1, 6);
+    tree.branch = draw(random_, 0, 8);
+    if (tree.shape == TreeShape::fixed) tree.choices = random_choices();
+    note(fmt::format("{} M={} D={} K={} B={}", name(tree.shape), tree.nodes, tree.depth, tree.expand, tree.branch));
+  }
+
+  ChoiceTree random_choices() {
+    std::vector<ChoiceTree::Path> paths;
+    const int count = draw(random_, 1, 63);
+    for (int tries = 0; static_cast<int>(paths.size()) < count && tries < 1000; ++tries) {
+      ChoiceTree::Path path;
+      if (!paths.empty() && draw(random_, 0, 2) > 0) path = pick(random_, paths);
+      path.push_back(draw(random_, 0, 5));
+      if (std::ranges::find(paths, path) == paths.end()) paths.push_back(path);
+    }
+    return ChoiceTree(paths, {}, "random choices");
+  }
+
+  void draw_drafters() {
+    const std::vector<std::string> kinds = {"ngram", "medusa", "eagle3", "model",
+                                            "self",  "oracle", "oracle", "hostile"};
+    std::vector<std::string> chosen = {pick(random_, kinds)};
+    while (draw(random_, 0, 3) == 0) chosen.push_back(pick(random_, kinds));
+    for (const std::string& kind : chosen) note(kind);
+    const auto seed = random_();
+    const int window = draw(random_, 0, 1) * draw(random_, 1, 20);
+    std::vector<double> profile;
+    if (draw(random_, 0, 1)) profile = {0.9, 0.7, 0.8};
+    // Lanes are made one after the other, and each oracle knows the answer of its own.
+    auto lane = std::make_shared<std::size_t>(0);
+    setting_.speculation.drafters = [=, decoder = setting_.decoder, tree = setting_.speculation.tree,
+                                     &company = company_, &answers = answers_] {
+      DrafterSet set;
+      const KnownAnswer& answer = answers[(*lane)++];
+      for (const std::string& kind : chosen)
+        set.push_back(
+            make(kind, company, decoder, tree, seed + static_cast<std::uint32_t>(*lane), window, profile, answer));
+      return set;
+    };
+  }
+
+  static std::unique_ptr<Drafter> make(const std::string& kind, const Company& company, const DecoderOptions& decoder,
+                                       const TreeOptions& tree, std::uint32_t seed, int window,
+                                       const std::vector<double>& profile, const KnownAnswer& answer) {
+    const auto vocabulary = static_cast<std::int32_t>(company.teacher.config().vocabulary);
+    const bool eager = decoder.attention == AttentionOp::eager;
+    const StepForm form{decoder.attention, eager ? MaskForm::dense : MaskForm::list};
+    if (kind == "ngram") return std::make_unique<NgramDrafter>();
+    if (kind == "medusa") return std::make_unique<MedusaDrafter>(*company.medusa_head, 10);
+    if (kind == "eagle3")
+      return std::make_unique<Eagle3Drafter>(*company.eagle3_head, Eagle3DrafterOptions{.context = kContext,
+                                                                                        .kv_type = decoder.kv_type,
+                                                                                        .window = window,
+                                                                                        .form = form,
+                                                                                        .kv = decoder.kv,
+                                                                                        .tree = tree});
+    if (kind == "oracle")
+      return std::make_unique<OracleDrafter>(&answer,
+                                             OracleOptions{.profile = profile, .seed = seed, .vocabulary = vocabulary});
+    if (kind == "hostile") return std::make_unique<HostileDrafter>(seed, vocabulary);
+    const Transformer& model = kind == "model" && company.small ? *company.small : company.teacher;
+    return std::make_unique<ModelDrafter>(model, ModelDrafterOptions{.context = kContext - draw_once(seed),
+                                                                     .kv_type = decoder.kv_type,
+                                                                     .form = form,
+                                                                     .kv = decoder.kv,
+                                                                     .tree = tree});
+  }
+
+  // Some draft models have a shorter context than the teacher.
+  static std::int64_t draw_once(std::uint32_t seed) { return seed % 3 == 0 ? 30 : 0; }
+
+  Random& random_;
+  const Company& company_;
+  const std::vector<KnownAnswer>& answers_;
+  Setting setting_;
+};
+
+SamplingOptions draw_sampling(Random& random) {
+  switch (draw(random, 0, 2)) {
+    case 0: return {};
+    case 1: return {.temperature = 0.8f, .top_p = 0.9f};
+    default:
+      return {.logit_bias = {{3, 4.0f}, {17, -2.5f}},
+              .repeat_penalty = 1.2f,
+              .presence_penalty = 0.3f,
+              .frequency_penalty = 0.2f,
+              .temperature = draw(random, 0, 1) ? 0.8f : 0.0f,
+              .top_p = 0.95f};
+  }
+}
+
+// Prompts repeat themselves, as texts do, so that lookup has something to find.
+std::vector<std::int32_t> draw_prompt(Random& random, std::int64_t vocabulary) {
+  std::vector<std::int32_t> phrase, prompt;
+  for (int i = draw(random, 1, 8); i > 0; --i) phrase.push_back(draw(random, 0, static_cast<int>(vocabulary) - 1));
+  const int length = draw(random, 1, 60);
+  while (static_cast<int>(prompt.size()) < length)
+    prompt.push_back(draw(random, 0, 9) == 0 ? draw(random, 0, static_cast<int>(vocabulary) - 1)
+                                             : phrase[prompt.size() % phrase.size()]);
+  return prompt;
+}
+
+JudgedRequest draw_request(Random& random, std::int64_t vocabulary, DType kv_type) {
+  JudgedRequest request;
+  request.prompt = draw_prompt(random, vocabulary);
+  request.sampling = draw_sampling(random);
+  request.seed = random();
+  request.max_tokens = draw(random, 1, 40);
+  request.context = kContext;
+  request.kv_type = kv_type;
+  if (draw(random, 0, 1))
+    for (int i = 0; i < 6; ++i) request.stop_tokens.push_back(draw(random, 0, static_cast<int>(vocabulary) - 1));
+  // A text that ends with a pair of tokens, as a stop string may.
+  if (draw(random, 0, 2) == 0) {
+    const int residue = draw(random, 0, 11);
+    request.complete = [residue](std::span<const std::int32_t> answer) {
+      return answer.size() >= 2 && (answer[answer.size() - 1] + answer[answer.size() - 2]) % 12 == residue;
+    };
+  }
+  return request;
+}
+
+GenerateRequest to_generate(const JudgedRequest& judged, std::vector<std::int32_t>& shown) {
+  GenerateRequest request{.prompt = judged.prompt,
+                          .options = {.sampling = judged.sampling,
+                                      .seed = judged.seed,
+                                      .max_tokens = judged.max_tokens,
+                                      .stop_tokens = judged.stop_tokens}};
+  request.events.on_token = [&shown, complete = judged.complete](const GeneratedToken& token) {
+    shown.push_back(token.token);
+    return token.stops || !complete || !complete(shown);
+  };
+  return request;
+}
+
+struct Tally {
+  std::int64_t rounds = 0, accepted = 0, tokens = 0;
+  std::map<std::string, std::int64_t> by_finish;
+};
+
+// The answers of one decoder, each against its verdict: tokens, finish reason, KV length and KV bits.
+void expect_verdicts(Decoder& decoder, const std::vector<JudgedRequest>& requests, const std::vector<Verdict>& verdicts,
+                     Tally& tally) {
+  std::vector<std::vector<std::int32_t>> shown(requests.size());
+  std::vector<GenerateRequest> generate;
+  for (std::size_t i = 0; i < requests.size(); ++i) generate.push_back(to_generate(requests[i], shown[i]));
+  const std::vector<GenerateResult> results = decoder.generate(generate);
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    const Verdict& verdict = verdicts[i];
+    ASSERT_EQ(results[i].tokens, verdict.tokens);
+    EXPECT_EQ(shown[i], verdict.tokens);
+    EXPECT_EQ(name(results[i].finish_reason), verdict.finish);
+    const SequenceId sequence = decoder.sequence(static_cast<int>(i));
+    const auto length = static_cast<std::int64_t>(requests[i].prompt.size() + verdict.tokens.size()) - 1;
+    ASSERT_EQ(decoder.cache().length(sequence), length);
+    EXPECT_EQ(read_kv(decoder.device(), decoder.cache(), sequence, length), verdict.kv);
+    tally.rounds += results[i].rounds();
+    tally.tokens += static_cast<std::int64_t>(verdict.tokens.size());
+    for (std::int64_t accepted : results[i].accept_lengths) tally.accepted += accepted;
+    ++tally.by_finish[verdict.finish];
+  }
+  EXPECT_EQ(decoder.cache().counts().reorder_fallbacks, 0);
+  decoder.cache().check_conservation();
+}
+
+struct LosslessCase {
+  NamedDevice device;
+  int rounds = 0;
+  std::uint32_t seed = 0;
+};
+void PrintTo(const LosslessCase& test, std::ostream* out) {
+  *out << test.device.name << ", seed " << test.seed;
+}
+
+class Lossless : public ::testing::TestWithParam<LosslessCase> {};
+
+TEST_P(Lossless, EveryWayOfDecodingGivesTheJudgesTokensAndCache) {
+  const LosslessCase& test = GetParam();
+  Random random(test.seed);
+  const auto device = test.device.make(1);
+  std::map<std::string, std::unique_ptr<Company>> companies;
+  Tally tally;
+  for (int scenario = 0; tally.rounds < test.rounds; ++scenario) {
+    const std::string family = pick(random, tiny_families());
+    auto& company = companies[family];
+    if (!company) company = std::make_unique<Company>(*device, family);
+    const DType kv_type = pick(random, std::vector{DType::f16, DType::bf16, DType::f32});
+    std::vector<JudgedRequest> requests;
+    std::vector<Verdict> verdicts;
+    std::vector<KnownAnswer> answers;
+    for (int i = draw(random, 1, kMaxLanes); i > 0; --i) {
+      requests.push_back(draw_request(random, company->teacher.config().vocabulary, kv_type));
+      verdicts.push_back(judge(company->teacher, requests.back()));
+      answers.push_back({requests.back().prompt});
+      answers.back().tokens.insert(answers.back().tokens.end(), verdicts.back().tokens.begin(),
+                                   verdicts.back().tokens.end());
+    }
+    for (int i = 0; i < 8; ++i) {
+      const Setting setting = SettingDraw(random, *company, answers, kv_type).take();
+      SCOPED_TRACE(::testing::Message() << "seed " << test.seed << ", scenario " << scenario << "." << i << ", "
+                                        << family << ", " << requests.size() << " sequences: " << setting.description);
+      Decoder decoder(company->teacher, setting.decoder, i == 0 ? Speculation{} : setting.speculation);
+      expect_verdicts(decoder, requests, verdicts, tally);
+      // Once more with what is left of the first time in caches and drafters.
+      if (!HasFailure() && i % 3 == 2) expect_verdicts(decoder, requests, verdicts, tally);
+      if (HasFailure()) return;
+    }
+  }
+  std::string finishes;
+  for (const auto& [finish, count] : tally.by_finish) finishes += fmt::format(" {} {}", finish, count);
+  fmt::print("{} rounds, {} drafted tokens accepted, {} tokens; ended by{}\n", tally.rounds, tally.accepted,
+             tally.tokens, finishes);
+}
+
+std::vector<LosslessCase> cases() {
+  std::vector<LosslessCase> all;
+  for (const NamedDevice& device : all_devices()) {
+    const int rounds = (device.name == "reference" ? kRounds : kRoundsElsewhere) / kShards + 1;
+    for (std::uint32_t shard = 0; shard < kShards; ++shard) all.push_back({device, rounds, 20261115 + shard});
+  }
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Tiny, Lossless, ::testing::ValuesIn(cases()), [](const auto& info) {
+  return info.param.device.name + "_" + std::to_string(info.param.seed);
+});
+
+}  // namespace
+}  // namespace espalier::testing
