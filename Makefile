@@ -15,7 +15,7 @@ help: ## list what make can do
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(firstword $(MAKEFILE_LIST)) | \
 	  while IFS='|' read -r command what; do printf '%-20s %s\n' "$$command" "$$what"; done
 
-demo: ## install what is missing, build, fetch the model, and let it answer
+demo: ## install what is missing, build, fetch the model, let it answer, without and with speculation
 	@scripts/demo
 
 build: ## build the program: build/bin/espalier

@@ -53,7 +53,8 @@ class Generate(unittest.TestCase):
                                         "commit_seconds", "kv", "logprobs"])
         self.assertEqual(len(answer["tokens"]), 8)
         self.assertEqual(answer["finish_reason"], "length")
-        self.assertEqual((answer["seed"], answer["device"]), (5, "reference"))
+        self.assertEqual((answer["seed"], answer["device"]), (5, "cpu"))
+        self.assertIn(answer["isa"], ("avx2", "avx512", "neon", "dotprod"))
         self.assertEqual([len(entry["top"]) for entry in answer["logprobs"]], [2] * 8)
         self.assertEqual([entry["token"] for entry in answer["logprobs"]], answer["tokens"])
         speed = (len(answer["tokens"]) - 1) / answer["decode_seconds"]
@@ -73,7 +74,8 @@ class Generate(unittest.TestCase):
 
     def test_threads_kv_and_checking_do_not_change_the_text(self):
         plain = json.loads(generate("--json", "-n", "12", "--temperature", "0.8", "--seed", "3", "hello").stdout)
-        for flags in (["--threads", "1"], ["--threads", "3"], ["--checked"], ["--checked=ascend"]):
+        for flags in (["--threads", "1"], ["--threads", "3"], ["--checked"], ["--checked=ascend"],
+                      ["--device", "reference"]):
             other = generate("--json", "-n", "12", "--temperature", "0.8", "--seed", "3", *flags, "hello")
             self.assertEqual(other.returncode, 0, other.stderr)
             self.assertEqual(json.loads(other.stdout)["tokens"], plain["tokens"], flags)
@@ -368,6 +370,9 @@ class Usage(unittest.TestCase):
         self.refused("no/such/model", *given, "--draft", "model", "--draft-model", "no/such/model")
         self.refused("--oracle-profile: expected", *given, "--draft", "oracle", "--oracle-profile", "2")
         self.refused("--oracle-profile: only with", *given, "--oracle-profile", "0.5")
+        self.refused("nothing to compare", "compare", "--model", MODEL, "hello", "--draft", "none")
+        self.refused("--color", "tree", "--model", MODEL, "hello", "--color", "green")
+        self.refused("--round", "tree", "--model", MODEL, "hello", "--round", "-1")
 
     def test_a_file_that_is_no_model_is_named(self):
         self.refused("cli_test.py", "generate", "--model", __file__, "hello")

@@ -2,10 +2,11 @@
 
 #include "base/error.h"
 #include "cli/answer_screen.h"
+#include "cli/answering.h"
 #include "cli/commands.h"
 #include "cli/interrupt.h"
 #include "cli/line_reader.h"
-#include "cli/options.h"
+#include "cli/report.h"
 
 namespace espalier {
 namespace {
@@ -13,6 +14,7 @@ namespace {
 struct ConversationFlags {
   EngineOptions engine;
   SamplingFlags sampling;
+  SpeculationFlags speculation;
   ChatFlags chat;
 };
 
@@ -39,9 +41,10 @@ std::optional<std::string> next_line(LineReader& lines, InterruptGuard& interrup
   }
 }
 
-void answer(Session& session, const std::string& line, const TextOptions& options, const InterruptGuard& interrupt) {
+GenerateResult answer(Answering& answering, const std::string& line, const TextOptions& options,
+                      const InterruptGuard& interrupt) {
   AnswerScreen screen(interrupt, true);
-  const TextResult result = session.ask(line, options, screen.events());
+  const TextResult result = answering.answer(line, false, options, screen.events());
   switch (result.generated.finish_reason) {
     case FinishReason::cancelled: show_note(" [stopped]"); break;
     case FinishReason::token_limit: show_note(" [--max-tokens reached]"); break;
@@ -50,15 +53,17 @@ void answer(Session& session, const std::string& line, const TextOptions& option
   }
   print("\n");
   flush_output();
+  return result.generated;
 }
 
 int run_chat(const ConversationFlags& flags) {
   const TextOptions options = text_options(flags.sampling);
   if (flags.sampling.logprobs >= 0) throw InputError("--logprobs: only with generate --json");
+  const DraftPlan plan = plan_speculation(flags.speculation, "none");
   const Engine engine = open_engine(flags.engine);
   if (!engine.text->chat_template) input_error("{}: the model has no chat template", engine.path.string());
-  Session session(*engine.text, *engine.decoder, chat_context(flags.chat));
-  session.reset(flags.chat.system);
+  Drafting drafting(flags.speculation, plan, engine, flags.sampling.seed);
+  Answering answering(engine, &drafting, flags.chat);
   show_note(kHelp);
   InterruptGuard interrupt;
   LineReader lines(interrupt);
@@ -67,7 +72,7 @@ int run_chat(const ConversationFlags& flags) {
     if (line.empty()) continue;
     if (line == "/exit" || line == "/quit") break;
     if (line == "/reset") {
-      session.reset(flags.chat.system);
+      answering.reset();
       continue;
     }
     if (line == "/help") {
@@ -76,8 +81,9 @@ int run_chat(const ConversationFlags& flags) {
     }
     try {
       interrupt.clear();
-      answer(session, line, options, interrupt);
+      const GenerateResult result = answer(answering, line, options, interrupt);
       interrupt.clear();  // it stopped the answer; the next prompt waits undisturbed
+      if (engine.verbose) fmt::print(stderr, "{}\n", answer_line(result, drafting.name()));
     } catch (const InputError& error) {
       // One bad turn (a prompt beyond the context, say) does not end the conversation.
       fmt::print(stderr, "espalier: {}\n", error.what());
@@ -94,6 +100,7 @@ Command add_chat(CLI::App& app) {
   auto flags = std::make_shared<ConversationFlags>();
   flags->sampling.max_tokens = 1024;
   add_chat_flags(*command, flags->chat);
+  add_speculation_flags(*command, flags->speculation, "none");
   add_engine_flags(*command, flags->engine);
   add_sampling_flags(*command, flags->sampling);
   return [flags] { return run_chat(*flags); };

@@ -11,6 +11,8 @@ using Command = std::function<int()>;
 
 Command add_generate(CLI::App& app);
 Command add_chat(CLI::App& app);
+Command add_compare(CLI::App& app);
+Command add_tree(CLI::App& app);
 Command add_inspect(CLI::App& app);
 Command add_tokenize(CLI::App& app);
 Command add_perplexity(CLI::App& app);

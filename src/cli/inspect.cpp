@@ -1,9 +1,12 @@
+#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/options.h"
+#include "device/cpu/isa.h"
 #include "format/gguf.h"
 #include "format/safetensors.h"
 
@@ -13,6 +16,7 @@ namespace {
 struct InspectFlags {
   EngineOptions engine;
   std::optional<std::string> file;
+  bool cpu = false;
   bool json = false;
   bool verbose = false;
 };
@@ -98,7 +102,30 @@ nlohmann::ordered_json describe_text_or_problem(const std::filesystem::path& pat
   }
 }
 
+// The processor, and what of it the kernels can use.
+nlohmann::ordered_json describe_cpu() {
+  auto supported = nlohmann::ordered_json::array();
+  for (Isa isa : supported_isas()) supported.push_back(name(isa));
+  return {{"isa", name(supported_isas().back())},
+          {"supported", supported},
+          {"cores", std::max(1u, std::thread::hardware_concurrency())}};
+}
+
+void print_object(const nlohmann::ordered_json& object, bool json) {
+  if (json) {
+    print(object.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+  } else {
+    print_readable(object);
+  }
+}
+
 int run_inspect(const InspectFlags& flags) {
+  if (flags.cpu) {
+    if (flags.file || !flags.engine.model.empty()) throw InputError("--cpu: shows the processor, expected no model");
+    print_object({{"cpu", describe_cpu()}}, flags.json);
+    flush_output();
+    return 0;
+  }
   if (flags.file && !flags.engine.model.empty()) throw InputError("FILE and --model: expected only one of them");
   const std::filesystem::path path = find_model(flags.file.value_or(flags.engine.model));
   const bool folder = std::filesystem::is_directory(path);
@@ -108,12 +135,8 @@ int run_inspect(const InspectFlags& flags) {
   object["model"] = describe_config(load_config(path));
   object["weights"] = describe_tensors(*source);
   object["text"] = describe_text_or_problem(path);
-  if (flags.json) {
-    print(object.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
-  } else {
-    print_readable(object);
-    if (flags.verbose) print_tensors(*source);
-  }
+  print_object(object, flags.json);
+  if (flags.verbose && !flags.json) print_tensors(*source);
   flush_output();
   return 0;
 }
@@ -125,6 +148,7 @@ Command add_inspect(CLI::App& app) {
   auto flags = std::make_shared<InspectFlags>();
   command->add_option("FILE", flags->file, "GGUF file or Hugging Face folder; without it the default model");
   add_model_flag(*command, flags->engine);
+  command->add_flag("--cpu", flags->cpu, "show the processor and the instruction sets that can be used instead");
   command->add_flag("--json", flags->json, "print one JSON object");
   command->add_flag("-v,--verbose", flags->verbose, "list every tensor");
   return [flags] { return run_inspect(*flags); };

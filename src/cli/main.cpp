@@ -12,6 +12,7 @@ namespace {
 
 constexpr int kFailure = 1;
 constexpr int kUsage = 2;
+constexpr std::string_view kCommands = "generate, chat, compare, tree, inspect, tokenize or perplexity";
 
 int report(std::string_view message, int code) {
   fmt::print(stderr, "espalier: {}\n", message);
@@ -27,10 +28,9 @@ int run(int argc, char** argv) {
   CLI::App app("Espalier: language models on your own machine, the same text every time.", "espalier");
   app.set_version_flag("--version", "espalier " ESPALIER_VERSION);
   app.require_subcommand(0, 1);
-  std::map<std::string, Command> commands = {{"generate", add_generate(app)},
-                                             {"chat", add_chat(app)},
-                                             {"inspect", add_inspect(app)},
-                                             {"tokenize", add_tokenize(app)},
+  std::map<std::string, Command> commands = {{"generate", add_generate(app)},    {"chat", add_chat(app)},
+                                             {"compare", add_compare(app)},      {"tree", add_tree(app)},
+                                             {"inspect", add_inspect(app)},      {"tokenize", add_tokenize(app)},
                                              {"perplexity", add_perplexity(app)}};
   app.allow_extras();  // after the commands, which would inherit it: a wrong command can be named, a wrong flag is
                        // refused
@@ -43,9 +43,8 @@ int run(int argc, char** argv) {
   }
   if (app.get_subcommands().empty()) {
     const std::vector<std::string> words = app.remaining();
-    return report(words.empty()
-                      ? "a command is missing: generate, chat, inspect, tokenize or perplexity (--help tells more)"
-                      : "unknown command '" + words[0] + "', expected generate, chat, inspect, tokenize or perplexity",
+    return report(words.empty() ? fmt::format("a command is missing: {} (--help tells more)", kCommands)
+                                : fmt::format("unknown command '{}', expected {}", words[0], kCommands),
                   kUsage);
   }
   return commands.at(app.get_subcommands().front()->get_name())();

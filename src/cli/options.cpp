@@ -15,6 +15,7 @@
 #include "base/mapped_file.h"
 #include "cli/progress.h"
 #include "device/checked/checked_device.h"
+#include "device/cpu/cpu_device.h"
 #include "device/reference/reference_device.h"
 
 namespace espalier {
@@ -39,17 +40,40 @@ std::pair<std::int32_t, float> parse_bias(const std::string& text) {
   return {id, bias};
 }
 
-std::unique_ptr<Device> make_device(const EngineOptions& options) {
+std::unique_ptr<Device> make_plain_device(const ModeOptions& modes, const EngineOptions& options) {
   const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-  std::unique_ptr<Device> device = make_reference_device(options.threads == 0 ? cores : options.threads);
-  if (options.checked.empty()) return device;
+  const int threads = options.threads == 0 ? cores : options.threads;
+  if (modes.device == "cpu") return make_cpu_device({.threads = threads, .isa = parse_isa(options.isa)});
+  if (!options.isa.empty()) throw InputError("--isa: only with --device cpu, the reference device has no kernels");
+  return make_reference_device(threads);
+}
+
+std::unique_ptr<Device> make_device(const ModeOptions& modes, const EngineOptions& options) {
+  std::unique_ptr<Device> device = make_plain_device(modes, options);
+  if (modes.checked == "off") return device;
   return make_checked_device(std::move(device),
-                             {.profile = options.checked == "ascend" ? CheckedProfile::ascend : CheckedProfile::plain});
+                             {.profile = modes.checked == "ascend" ? CheckedProfile::ascend : CheckedProfile::plain});
 }
 
 WeightMode weight_mode(const std::string& text) {
   if (text == "f32") return WeightMode::f32;
   return text == "q8_0" ? WeightMode::q8_0 : WeightMode::stored;
+}
+
+void report_engine(const Engine& engine) {
+  const ModelConfig& config = engine.model->config();
+  const ModeOptions& modes = engine.modes;
+  fmt::print(stderr, "model {}, {} layers, vocabulary {}, context {} of {}, device {} ({}), KV {}\n",
+             engine.path.string(), config.layers, config.vocabulary, engine.decoder.context, config.context,
+             engine.device->name(), engine.device->isa(), name(engine.decoder.kv_type));
+  fmt::print(stderr, "mode {}: attention {}, cache {}, reorder {}, mask {}, checked {}, invariants {}\n", modes.mode,
+             modes.attention, modes.cache, modes.reorder, modes.mask, modes.checked, modes.invariants);
+}
+
+std::vector<std::string> isa_names() {
+  std::vector<std::string> names;
+  for (Isa isa : supported_isas()) names.emplace_back(name(isa));
+  return names;
 }
 
 std::string read_standard_input() {
@@ -66,19 +90,16 @@ void add_model_flag(CLI::App& app, EngineOptions& options) {
 }
 
 void add_engine_flags(CLI::App& app, EngineOptions& options) {
+  const HelpGroup group(app, "Engine");
   add_model_flag(app, options);
-  app.add_option("--device", options.device,
-                 "what computes: cpu (the fastest CPU device of this build, today the reference) or reference")
-      ->check(CLI::IsMember({"cpu", "reference"}))
-      ->capture_default_str()
-      ->type_name("NAME");
-  app.add_flag("--checked{plain}", options.checked,
-               "check every rule of the device contract on every call; --checked=ascend: also those of an Ascend NPU")
-      ->check(CLI::IsMember({"plain", "ascend"}));
+  add_mode_flags(app, options.modes);
   app.add_option("-t,--threads", options.threads, "threads; 0: one per core")
       ->check(CLI::Range(0, 256))
       ->capture_default_str()
       ->type_name("N");
+  app.add_option("--isa", options.isa, "the instruction set of the kernels; without it the fastest (see inspect --cpu)")
+      ->check(CLI::IsMember(isa_names()))
+      ->type_name("NAME");
   app.add_option("--kv", options.kv, "element type of the KV cache: f16, bf16 or f32")
       ->check(CLI::IsMember({"f16", "bf16", "f32"}))
       ->capture_default_str()
@@ -92,14 +113,11 @@ void add_engine_flags(CLI::App& app, EngineOptions& options) {
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str()
       ->type_name("N");
-  app.add_option("--draft", options.draft, "what guesses ahead: none (plain decoding)")
-      ->check(CLI::IsMember({"none"}))
-      ->capture_default_str()
-      ->type_name("NAME");
   app.add_flag("-v,--verbose", options.verbose, "say more on standard error");
 }
 
 void add_sampling_flags(CLI::App& app, SamplingFlags& flags) {
+  const HelpGroup group(app, "Sampling");
   SamplingOptions& sampling = flags.sampling;
   app.add_option("-n,--max-tokens", flags.max_tokens, "the most tokens of an answer")->capture_default_str();
   app.add_option("--temperature", sampling.temperature, "0: the most probable token, always")->capture_default_str();
@@ -170,36 +188,40 @@ std::filesystem::path find_model(const std::string& given) {
     if (!std::filesystem::exists(given)) input_error("{}: no such file or folder", given);
     return given;
   }
-  // Beside the working directory, or in the repository this program was built in (build/bin/espalier).
+  if (const auto found = find_in_repository(kDefaultModel)) return *found;
+  input_error("the default model {} is not there: run `make model`, or give --model PATH", kDefaultModel);
+}
+
+std::optional<std::filesystem::path> find_in_repository(const std::string& relative) {
   std::error_code ignored;
   const auto program = std::filesystem::read_symlink("/proc/self/exe", ignored);
   for (const auto& folder : {std::filesystem::path("."), program.parent_path() / ".." / ".."})
-    if (std::filesystem::exists(folder / kDefaultModel, ignored)) return (folder / kDefaultModel).lexically_normal();
-  input_error("the default model {} is not there: run `make model`, or give --model PATH", kDefaultModel);
+    if (std::filesystem::exists(folder / relative, ignored)) return (folder / relative).lexically_normal();
+  return std::nullopt;
 }
 
 Engine open_engine(const EngineOptions& options) {
   Engine engine;
+  engine.modes = resolve_modes(options.modes, process_environment);
+  engine.verbose = options.verbose;
+  engine.weights = weight_mode(options.weights);
   engine.path = find_model(options.model);
   load_config(engine.path);  // first of all: a file that is no model is best told by what it lacks as a model
-  engine.device = make_device(options);
+  engine.device = make_device(engine.modes, options);
   engine.text = load_model_text(engine.path);
   {
     ProgressBar bar("loading");
-    engine.model =
-        load_transformer(*engine.device, engine.path,
-                         {.weights = weight_mode(options.weights), .progress = [&](double share) { bar.show(share); }});
+    engine.model = load_transformer(*engine.device, engine.path,
+                                    {.weights = engine.weights, .progress = [&](double share) { bar.show(share); }});
   }
   const ModelConfig& config = engine.model->config();
   if (engine.text->tokenizer->vocabulary_size() > config.vocabulary)
     input_error("{}: the tokenizer has {} tokens, the model {}", engine.path.string(),
                 engine.text->tokenizer->vocabulary_size(), config.vocabulary);
   const std::int64_t context = options.context == 0 ? std::min(config.context, kDefaultContext) : options.context;
-  engine.decoder =
-      std::make_unique<Decoder>(*engine.model, DecoderOptions{.context = context, .kv_type = *parse_dtype(options.kv)});
-  if (options.verbose)
-    fmt::print(stderr, "model {}, {} layers, vocabulary {}, context {} of {}, device {}, KV {}\n", engine.path.string(),
-               config.layers, config.vocabulary, context, config.context, engine.device->name(), options.kv);
+  engine.decoder = {.context = context, .kv_type = *parse_dtype(options.kv)};
+  apply_modes(engine.modes, engine.decoder);
+  if (options.verbose) report_engine(engine);
   return engine;
 }
 

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/modes.h"
 #include "decode/decoder.h"
 #include "device/device.h"
 #include "model/transformer.h"
@@ -19,13 +20,12 @@ namespace espalier {
 
 struct EngineOptions {
   std::string model;  // empty: the default model
-  std::string device = "cpu";
-  std::string checked;  // "", "plain" or "ascend"
-  int threads = 0;      // 0: one per core
+  ModeFlags modes;
+  int threads = 0;       // 0: one per core
+  std::string isa = {};  // of the CPU device's kernels; empty: the fastest
   std::string kv = "f16";
   std::string weights = "file";  // or f32, q8_0
   std::int64_t context = 0;      // 0: what the model was made for, at most kDefaultContext
-  std::string draft = "none";
   bool verbose = false;
 };
 
@@ -45,6 +45,18 @@ struct ChatFlags {
   std::string date;       // empty: today
 };
 
+// A headline of --help: options that are added while it lives stand below it.
+class HelpGroup {
+ public:
+  HelpGroup(CLI::App& app, const std::string& title) : app_(app) { app_.option_defaults()->group(title); }
+  ~HelpGroup() { app_.option_defaults()->group("Options"); }
+  HelpGroup(const HelpGroup&) = delete;
+  HelpGroup& operator=(const HelpGroup&) = delete;
+
+ private:
+  CLI::App& app_;
+};
+
 void add_chat_flags(CLI::App& app, ChatFlags& flags);
 // What the template may ask for, today's date included.
 ChatContext chat_context(const ChatFlags& flags);
@@ -58,13 +70,19 @@ TextOptions text_options(const SamplingFlags& flags);
 // The model that is meant: the one given, else the default one. Throws InputError saying what to do when it is absent.
 std::filesystem::path find_model(const std::string& given);
 
+// A file of the repository: beside the working directory, or where this program was built (build/bin/espalier).
+std::optional<std::filesystem::path> find_in_repository(const std::string& relative);
+
 // A loaded model with everything that belongs to it. Members are declared in the order they depend on each other.
 struct Engine {
   std::filesystem::path path;
+  ModeOptions modes;
   std::unique_ptr<Device> device;
   std::optional<ModelText> text;
   std::optional<Transformer> model;
-  std::unique_ptr<Decoder> decoder;
+  DecoderOptions decoder;  // for whoever makes decoders on this model
+  WeightMode weights = WeightMode::stored;
+  bool verbose = false;
 };
 Engine open_engine(const EngineOptions& options);
 

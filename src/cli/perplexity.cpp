@@ -43,7 +43,8 @@ class RunningMean {
 };
 
 // Each window starts afresh with BOS (where the model has one) and scores every token but its first.
-RunningMean score_windows(const Engine& engine, const std::vector<TokenId>& ids, std::int64_t window) {
+RunningMean score_windows(const Engine& engine, Decoder& decoder, const std::vector<TokenId>& ids,
+                          std::int64_t window) {
   const auto bos = engine.text->tokenizer->add_bos() ? engine.text->tokenizer->bos() : std::nullopt;
   const std::size_t step = static_cast<std::size_t>(window) - (bos ? 1 : 0);
   RunningMean surprise;
@@ -52,7 +53,7 @@ RunningMean score_windows(const Engine& engine, const std::vector<TokenId>& ids,
     std::vector<TokenId> tokens;
     if (bos) tokens.push_back(*bos);
     for (std::size_t i = at; i < std::min(ids.size(), at + step); ++i) tokens.push_back(ids[i]);
-    engine.decoder->score(tokens, [&](std::int64_t position, std::span<const float> logits) {
+    decoder.score(tokens, [&](std::int64_t position, std::span<const float> logits) {
       const auto next = static_cast<std::size_t>(position) + 1;
       if (next < tokens.size()) surprise.add(-logprobs(logits, tokens[next], 0).chosen.logprob);
     });
@@ -71,7 +72,8 @@ int run_perplexity(const PerplexityFlags& flags) {
   const Engine engine = open_engine(options);
   const std::vector<TokenId> ids = engine.text->tokenizer->encode(input);
   if (ids.size() < 2) input_error("{}: expected at least 2 tokens, got {}", flags.file, ids.size());
-  const RunningMean surprise = score_windows(engine, ids, window);
+  Decoder decoder(*engine.model, engine.decoder);
+  const RunningMean surprise = score_windows(engine, decoder, ids, window);
   // d exp(m) = exp(m) dm
   const double perplexity = exp_f64(surprise.mean());
   const double error = perplexity * surprise.standard_error();

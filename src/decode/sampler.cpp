@@ -88,7 +88,7 @@ class Candidates {
   // The sum of all weights, in double, by ascending id: an order that no sort can change.
   double total() const {
     std::vector<std::int32_t> ascending(ids_);
-    std::sort(ascending.begin(), ascending.end());
+    if (sorted_ > 0) std::sort(ascending.begin(), ascending.end());
     double sum = 0;
     for (std::int32_t id : ascending) sum += weight(id);
     return sum;
@@ -131,6 +131,26 @@ std::int32_t draw(Candidates& candidates, double u) {
   return last;  // rounding left u a hair above the last step
 }
 
+bool changes_logits(const SamplingOptions& options) {
+  return !options.logit_bias.empty() || options.repeat_penalty != 1.0f || options.presence_penalty != 0.0f ||
+         options.frequency_penalty != 0.0f;
+}
+
+// The most probable id of unchanged logits, without a copy: sixteen maxima side by side, then the first that equals
+// the largest. NaN is never larger than anything.
+std::int32_t greedy(std::span<const float> logits) {
+  float lanes[16];
+  std::fill(std::begin(lanes), std::end(lanes), -kInfinity);
+  const std::size_t whole = logits.size() / 16 * 16;
+  for (std::size_t i = 0; i < whole; i += 16)
+    for (std::size_t j = 0; j < 16; ++j) lanes[j] = logits[i + j] > lanes[j] ? logits[i + j] : lanes[j];
+  for (std::size_t i = whole; i < logits.size(); ++i) lanes[0] = logits[i] > lanes[0] ? logits[i] : lanes[0];
+  const float largest = *std::max_element(std::begin(lanes), std::end(lanes));
+  if (largest == kInfinity) input_error("the model's logits contain plus infinity");
+  if (largest == -kInfinity) input_error("the model's logits contain no finite number");
+  return static_cast<std::int32_t>(std::find(logits.begin(), logits.end(), largest) - logits.begin());
+}
+
 // A copy with NaN as minus infinity.
 std::vector<float> usable_logits(std::span<const float> logits) {
   std::vector<float> values(logits.begin(), logits.end());
@@ -160,6 +180,7 @@ void check_options(const SamplingOptions& options) {
 
 std::int32_t sample(std::span<const float> logits, const SamplingOptions& options, const TokenPath& path, double u) {
   check(u >= 0 && u < 1, "sample: u = {}, expected 0 <= u < 1", u);
+  if (options.temperature == 0.0f && !changes_logits(options)) return greedy(logits);
   std::vector<float> values = usable_logits(logits);
   apply_bias(options, values);
   apply_penalties(options, path, values);

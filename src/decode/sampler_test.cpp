@@ -164,6 +164,23 @@ TEST(Sampler, AgreesWithANaiveSamplerOnRandomInput) {
   }
 }
 
+TEST(Sampler, GreedyWithAndWithoutPenaltiesFindsTheFirstOfTheLargestInAnyCompany) {
+  std::mt19937 random(6);
+  for (int round = 0; round < 500; ++round) {
+    std::vector<float> logits(1 + random() % 100);
+    for (float& logit : logits) {
+      const auto kind = random() % 8;
+      logit = kind == 0   ? std::nanf("")
+              : kind == 1 ? -INFINITY
+                          : static_cast<float>(static_cast<int>(random() % 9)) - 4;
+    }
+    logits[random() % logits.size()] = 4;
+    const auto expected = std::find(logits.begin(), logits.end(), 4.0f) - logits.begin();
+    EXPECT_EQ(sample(logits, {}, {}, 0.5), expected);
+    EXPECT_EQ(sample(logits, {.presence_penalty = 0.5f}, {}, 0.5), expected) << "no answer yet, nothing to penalise";
+  }
+}
+
 TEST(Logprobs, AreTheLogSoftmaxOfTheRawLogits) {
   const std::vector<float> logits = {0, 1, 2, 1};
   const Logprobs result = logprobs(logits, 0, 3);

@@ -18,9 +18,9 @@ void expect(std::string_view op, std::string_view argument, const ConstView& vie
     fits = fits && (extent == kAny ? view.dim(i) >= 1 : view.dim(i) == extent);
     ++i;
   }
-  check(fits, "{}: {} is {}, expected {} [{}] (-1: at least 1)", op, argument, view.describe(), name(type),
+  check(fits, "{}: {} is {}, expected {} [{}] (-1: at least 1)", op, argument, view, name(type),
         fmt::join(shape.begin(), shape.end(), ", "));
-  check(may_be_strided || view.dense(), "{}: {} is {}, expected a dense view", op, argument, view.describe());
+  check(may_be_strided || view.dense(), "{}: {} is {}, expected a dense view", op, argument, view);
 }
 
 void expect_kv(std::string_view op, const KvViews& kv, std::int64_t kv_heads, std::int64_t dim) {
@@ -65,13 +65,13 @@ Tensor Device::tensor(DType type, std::initializer_list<std::int64_t> shape) {
 
 void Device::upload(std::span<const std::byte> from, View to) {
   check(to.dense() && to.bytes_spanned() == static_cast<std::int64_t>(from.size()), "upload: {} bytes into {}",
-        from.size(), to.describe());
+        from.size(), to);
   do_upload(from, to);
 }
 
 void Device::download(ConstView from, std::span<std::byte> to) {
   check(from.dense() && from.bytes_spanned() == static_cast<std::int64_t>(to.size()), "download: {} into {} bytes",
-        from.describe(), to.size());
+        from, to.size());
   do_download(from, to);
 }
 
@@ -111,7 +111,7 @@ void Device::linear(ConstView x, std::span<const Projection> projections) {
   check(!projections.empty(), "linear: no projections");
   for (const Projection& p : projections) {
     check(p.weight != nullptr && p.weight->inputs() == x.dim(1), "linear: weight with {} inputs for x {}",
-          p.weight ? p.weight->inputs() : 0, x.describe());
+          p.weight ? p.weight->inputs() : 0, x);
     expect("linear", "y", p.y, DType::f32, {x.dim(0), p.weight->outputs()}, true);
     if (!p.bias.empty()) expect("linear", "bias", p.bias, DType::f32, {p.weight->outputs()});
   }

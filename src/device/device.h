@@ -104,6 +104,8 @@ class Device {
   virtual ~Device() = default;
 
   virtual std::string_view name() const = 0;
+  // What its kernels are written for: the name of an instruction set, or "portable": whatever the compiler chose.
+  virtual std::string_view isa() const { return "portable"; }
   // The row counts a step may have, ascending; empty: any. A caller pads its rows to the next bucket.
   virtual std::span<const std::int64_t> row_buckets() const { return {}; }
   virtual bool row_independent() const { return true; }

@@ -3,6 +3,8 @@
 // everything inside one index of dimension 0 is dense.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -79,3 +81,12 @@ struct Tensor {
 };
 
 }  // namespace espalier
+
+// A view inside a message is described only when the message is written.
+template <typename Pointer>
+struct fmt::formatter<espalier::BasicView<Pointer>> : fmt::formatter<std::string> {
+  template <typename Context>
+  auto format(const espalier::BasicView<Pointer>& view, Context& context) const {
+    return fmt::formatter<std::string>::format(view.describe(), context);
+  }
+};

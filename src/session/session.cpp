@@ -80,9 +80,15 @@ TextResult Session::ask(std::string_view user, const TextOptions& options, const
   return result;
 }
 
-TextResult Session::generate(const std::vector<TokenId>& prompt, const TextOptions& options, const TextEvents& events) {
+Session Session::on(Decoder& decoder) const {
+  Session other = *this;
+  other.decoder_ = &decoder;
+  return other;
+}
+
+TextResult Session::generate(std::vector<TokenId> prompt, const TextOptions& options, const TextEvents& events) {
   TextResult result;
-  result.prompt_tokens = static_cast<std::int64_t>(prompt.size());
+  result.prompt = std::move(prompt);
   GenerateOptions generate = options.generate;
   if (!options.ignore_eos)
     generate.stop_tokens.insert(generate.stop_tokens.end(), text_->stop_tokens.begin(), text_->stop_tokens.end());
@@ -93,8 +99,9 @@ TextResult Session::generate(const std::vector<TokenId>& prompt, const TextOptio
                                      return token.stops || stream.push(token.token);
                                    },
                                .cancelled = events.cancelled,
-                               .on_prefill = events.on_prefill};
-  result.generated = decoder_->generate(prompt, generate, forward);
+                               .on_prefill = events.on_prefill,
+                               .on_round = events.on_round};
+  result.generated = decoder_->generate(result.prompt, generate, forward);
   stream.finish();
   return result;
 }

@@ -22,11 +22,12 @@ struct TextEvents {
   std::function<void(std::string_view)> on_text = {};  // whole characters, as they become known
   std::function<bool()> cancelled = {};
   std::function<void(std::int64_t done, std::int64_t total)> on_prefill = {};
+  RoundObserver on_round = {};
 };
 
 struct TextResult {
   std::string text;
-  std::int64_t prompt_tokens = 0;
+  std::vector<TokenId> prompt;
   std::vector<Logprobs> logprobs;  // one per token, when asked for
   GenerateResult generated;
 };
@@ -51,9 +52,11 @@ class Session {
   // Starts the conversation anew. An empty system text leaves the template's own default.
   void reset(std::string_view system = {});
   const std::vector<ChatMessage>& history() const { return messages_; }
+  // The same conversation, as it stands, on another decoder.
+  Session on(Decoder& decoder) const;
 
  private:
-  TextResult generate(const std::vector<TokenId>& prompt, const TextOptions& options, const TextEvents& events);
+  TextResult generate(std::vector<TokenId> prompt, const TextOptions& options, const TextEvents& events);
 
   const ModelText* text_;
   Decoder* decoder_;

@@ -96,5 +96,26 @@ TEST_F(SessionTest, AFailedTurnLeavesTheHistoryAsItWas) {
   EXPECT_EQ(session_.history().size(), 2u);
 }
 
+TEST_F(SessionTest, AConversationGoesOnOnAnotherDecoderWithTheSameWords) {
+  session_.ask("hello", tokens(5));
+  Decoder other(model_, {.context = 256});
+  Session twin = session_.on(other);
+  EXPECT_EQ(twin.ask("and now", tokens(8)).text, session_.ask("and now", tokens(8)).text);
+  EXPECT_EQ(twin.history().size(), session_.history().size());
+  twin.reset();
+  EXPECT_EQ(session_.history().size(), 4u);
+}
+
+TEST_F(SessionTest, EveryRoundIsReportedAndThePromptIsToldInTokens) {
+  std::int64_t rounds = 0;
+  const TextResult result = session_.complete("once upon", tokens(6), {.on_round = [&](const Round& round) {
+                                                EXPECT_EQ(round.number, rounds++);
+                                                EXPECT_EQ(round.tree.size(), 1);
+                                              }});
+  EXPECT_EQ(rounds, 5);  // the prompt's own step gave the first token
+  EXPECT_EQ(rounds, result.generated.rounds());
+  EXPECT_EQ(result.prompt, encode_plain(text_, "once upon"));
+}
+
 }  // namespace
 }  // namespace espalier

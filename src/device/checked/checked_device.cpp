@@ -71,6 +71,7 @@ class RulesOnADevice final : public CheckedDevice {
   ~RulesOnADevice() override { ledger_->close(); }
 
   std::string_view name() const override { return name_; }
+  std::string_view isa() const override { return inner_->isa(); }
   std::span<const std::int64_t> row_buckets() const override {
     const std::span<const std::int64_t> declared = inner_->row_buckets();
     return declared.empty() && ascend() ? std::span<const std::int64_t>(kAscendBuckets) : declared;

@@ -68,10 +68,11 @@ bool safe_in_order(const std::int32_t* from, const std::int32_t* to, std::int64_
 
 class CpuDevice final : public Device {
  public:
-  CpuDevice(int threads, const Kernels& kernels)
-      : kernels_(kernels), pool_(threads), linear_(kernels, pool_), attention_(kernels, pool_) {}
+  CpuDevice(int threads, Isa isa)
+      : isa_(isa), kernels_(kernels_for(isa)), pool_(threads), linear_(kernels_, pool_), attention_(kernels_, pool_) {}
 
   std::string_view name() const override { return "cpu"; }
+  std::string_view isa() const override { return espalier::name(isa_); }
 
  private:
   std::unique_ptr<Buffer> do_allocate(std::size_t bytes) override { return std::make_unique<HostBuffer>(bytes); }
@@ -217,6 +218,7 @@ class CpuDevice final : public Device {
     });
   }
 
+  Isa isa_;
   const Kernels& kernels_;
   ThreadPool pool_;
   WeightArena arena_;
@@ -236,7 +238,7 @@ std::unique_ptr<Device> make_cpu_device(const CpuOptions& options) {
     for (Isa known : supported) names += (names.empty() ? "" : ", ") + std::string(name(known));
     input_error("--isa {}: this machine runs {}", name(isa), names);
   }
-  return std::make_unique<cpu::CpuDevice>(options.threads, cpu::kernels_for(isa));
+  return std::make_unique<cpu::CpuDevice>(options.threads, isa);
 }
 
 }  // namespace espalier

@@ -1,0 +1,154 @@
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "cli/answer_screen.h"
+#include "cli/answering.h"
+#include "cli/commands.h"
+#include "cli/interrupt.h"
+#include "cli/report.h"
+#include "cli/token_text.h"
+
+namespace espalier {
+namespace {
+
+struct CompareFlags {
+  PromptFlags prompt;
+  EngineOptions engine;
+  SamplingFlags sampling;
+  SpeculationFlags speculation;
+  bool json = false;
+};
+
+// One of the two answers, with its figures, after its decoder is gone.
+struct Half {
+  TextResult result;
+  nlohmann::ordered_json json;
+
+  const GenerateResult& generated() const { return result.generated; }
+  bool cancelled() const { return generated().finish_reason == FinishReason::cancelled; }
+};
+
+// The first position at which the answers differ; one past the end of the shorter where it is a part of the other.
+std::optional<std::size_t> first_difference(const std::vector<std::int32_t>& a, const std::vector<std::int32_t>& b) {
+  if (a == b) return std::nullopt;
+  return static_cast<std::size_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());
+}
+
+bool equal(const Half& plain, const Half& drafted) {
+  return plain.generated().tokens == drafted.generated().tokens &&
+         plain.generated().finish_reason == drafted.generated().finish_reason;
+}
+
+double ratio(const Half& plain, const Half& drafted) {
+  const double base = tokens_per_second(plain.generated());
+  return base > 0 ? tokens_per_second(drafted.generated()) / base : 0;
+}
+
+class Comparison {
+ public:
+  Comparison(const CompareFlags& flags, const Engine& engine, Drafting& drafting)
+      : flags_(flags), engine_(engine), drafting_(drafting), options_(text_options(flags.sampling)) {}
+
+  int run(const std::string& prompt) {
+    headline("without speculation");
+    const Half plain = answer(prompt, nullptr);
+    if (plain.cancelled()) return interrupted();
+    drafting_.learn(plain.result.prompt, plain.generated().tokens);
+    headline(fmt::format("\nwith drafts by {}, {} tree of {} rows", drafting_.name(), name(drafting_.tree().shape),
+                         max_rows(drafting_.tree())));
+    const Half drafted = answer(prompt, &drafting_);
+    if (drafted.cancelled()) return interrupted();
+    print(flags_.json ? json_text(to_json(plain, drafted)) : "\n" + verdict(plain, drafted) + "\n");
+    flush_output();
+    return equal(plain, drafted) ? 0 : 1;
+  }
+
+ private:
+  void headline(const std::string& text) const {
+    if (!flags_.json) print(text + "\n");
+  }
+
+  // A decoder of its own for each half, and never two at once: KV memory is large.
+  Half answer(const std::string& prompt, Drafting* drafting) const {
+    Answering answering(engine_, drafting, flags_.prompt.chat);
+    const InterruptGuard interrupt;
+    AnswerScreen screen(interrupt, !flags_.json);
+    Half half;
+    half.result = answering.speak(prompt, flags_.prompt.raw, options_, screen.events());
+    half.json = answer_json(half.result, {engine_, answering.decoder(), drafting ? drafting->name() : "none",
+                                          flags_.sampling.seed, flags_.sampling.logprobs >= 0});
+    headline("");
+    return half;
+  }
+
+  static int interrupted() {
+    fmt::print(stderr, "espalier: interrupted\n");
+    return 1;
+  }
+
+  std::string token_at(const Half& half, std::size_t at) const {
+    const std::vector<std::int32_t>& tokens = half.generated().tokens;
+    if (at >= tokens.size()) return fmt::format("the end ({})", name(half.generated().finish_reason));
+    return fmt::format("{} {}", tokens[at], quoted_token(engine_.text->tokenizer->bytes(tokens[at], false)));
+  }
+
+  std::string difference(const Half& plain, const Half& drafted) const {
+    const auto at = first_difference(plain.generated().tokens, drafted.generated().tokens);
+    if (!at && equal(plain, drafted)) return fmt::format("tokens equal: {}", plain.generated().tokens.size());
+    const std::size_t place = at.value_or(plain.generated().tokens.size());
+    return fmt::format("tokens DIFFER at position {}: {} without, {} with", place, token_at(plain, place),
+                       token_at(drafted, place));
+  }
+
+  std::string verdict(const Half& plain, const Half& drafted) const {
+    return fmt::format("{}; {:.1f} tokens/s without, {:.1f} with speculation: {:.2f}x; accept_L {:.2f}",
+                       difference(plain, drafted), tokens_per_second(plain.generated()),
+                       tokens_per_second(drafted.generated()), ratio(plain, drafted),
+                       drafted.generated().accept_length());
+  }
+
+  nlohmann::ordered_json to_json(const Half& plain, const Half& drafted) const {
+    nlohmann::ordered_json object = {{"equal", equal(plain, drafted)}, {"first_difference", nullptr}};
+    if (const auto at = first_difference(plain.generated().tokens, drafted.generated().tokens))
+      object["first_difference"] = {
+          {"position", *at}, {"without", token_at(plain, *at)}, {"with", token_at(drafted, *at)}};
+    object["ratio"] = ratio(plain, drafted);
+    object["accept_L"] = drafted.generated().accept_length();
+    object["without"] = plain.json;
+    object["with"] = drafted.json;
+    return object;
+  }
+
+  const CompareFlags& flags_;
+  const Engine& engine_;
+  Drafting& drafting_;
+  TextOptions options_;
+};
+
+int run_compare(const CompareFlags& flags) {
+  text_options(flags.sampling);  // wrong flags are told before a model is loaded
+  if (flags.sampling.logprobs >= 0 && !flags.json) throw InputError("--logprobs: only with --json");
+  const DraftPlan plan = plan_speculation(flags.speculation, "auto");
+  if (plan.plain()) throw InputError("--draft none: there is nothing to compare without a drafter");
+  const std::string prompt = prompt_text(flags.prompt);
+  const Engine engine = open_engine(flags.engine);
+  Drafting drafting(flags.speculation, plan, engine, flags.sampling.seed);
+  return Comparison(flags, engine, drafting).run(prompt);
+}
+
+}  // namespace
+
+Command add_compare(CLI::App& app) {
+  CLI::App* command =
+      app.add_subcommand("compare", "answer a prompt without and with speculation: same text, which speed");
+  auto flags = std::make_shared<CompareFlags>();
+  add_prompt_flags(*command, flags->prompt);
+  command->add_flag("--json", flags->json, "print one JSON object instead of the texts");
+  add_speculation_flags(*command, flags->speculation, "auto");
+  add_engine_flags(*command, flags->engine);
+  add_sampling_flags(*command, flags->sampling);
+  return [flags] { return run_compare(*flags); };
+}
+
+}  // namespace espalier

@@ -1,0 +1,173 @@
+#include "cli/drafting.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "cli/progress.h"
+#include "cli/token_text.h"
+#include "decode/draft_rows.h"
+#include "decode/eagle3_drafter.h"
+#include "decode/hostile_drafter.h"
+#include "decode/medusa_drafter.h"
+#include "decode/model_drafter.h"
+#include "decode/ngram_drafter.h"
+
+namespace espalier {
+
+Drafting::Drafting(const SpeculationFlags& flags, const DraftPlan& plan, const Engine& engine, std::uint64_t seed)
+    : engine_(&engine),
+      seed_(seed),
+      window_(plan.window),
+      oracle_profile_(plan.oracle_profile),
+      drafters_(plan.drafters),
+      tree_(plan.tree) {
+  if (plan.plain()) return;
+  if (!engine.device->row_buckets().empty()) tree_ = fit_tree(tree_, engine.device->row_buckets().back(), flags);
+  if (plan.automatic) {
+    open_best_head(plan);
+  } else {
+    open_heads(plan);
+  }
+  if (has("model")) open_draft_model(plan.draft_model);
+  cut_to_heads();
+}
+
+bool Drafting::has(std::string_view drafter) const {
+  return std::ranges::find(drafters_, drafter) != drafters_.end();
+}
+
+std::string Drafting::name() const {
+  return drafters_.empty() ? "none" : fmt::format("{}", fmt::join(drafters_, "+"));
+}
+
+// Whatever the drafters of the plan need, each once.
+void Drafting::open_heads(const DraftPlan& plan) {
+  for (const std::string& path : plan.heads) open_head_of_plan(path, plan);
+  if (has("eagle3") && !eagle3_) input_error("--draft {}: no --head is an EAGLE-3 head", name());
+  if (has("medusa") && !medusa_) input_error("--draft {}: no --head is a Medusa head", name());
+}
+
+void Drafting::open_head_of_plan(const std::filesystem::path& path, const DraftPlan& plan) {
+  const HeadFiles files = open_head(path);
+  const HeadKind kind = classify_head(files);
+  if (!has(espalier::name(kind)))
+    input_error("--head {}: a head for --draft {}, got --draft {}", path.string(), espalier::name(kind), name());
+  if (kind == HeadKind::eagle3 ? eagle3_ != nullptr : medusa_ != nullptr)
+    input_error("--head {}: the second {} head, expected one", path.string(), espalier::name(kind));
+  if (kind == HeadKind::eagle3) eagle3_ = std::make_unique<Eagle3Head>(*engine_->model, files, plan.head_options);
+  if (kind == HeadKind::medusa) medusa_ = std::make_unique<MedusaHead>(*engine_->model, files, plan.head_options);
+}
+
+// The first head that matches the teacher; what does not is passed over. A path that does not exist is a mistake.
+void Drafting::open_best_head(const DraftPlan& plan) {
+  for (const std::string& path : plan.heads) {
+    if (!std::filesystem::exists(path)) input_error("{}: no such file or folder, expected a draft head", path);
+    try {
+      drafters_ = {std::string(espalier::name(classify_head(open_head(path))))};
+      open_head_of_plan(path, plan);
+      if (engine_->verbose) fmt::print(stderr, "--draft auto: {} with {}\n", drafters_[0], path);
+      return;
+    } catch (const InputError& error) {
+      if (engine_->verbose) fmt::print(stderr, "--draft auto: not {}: {}\n", path, error.what());
+    }
+  }
+  drafters_ = {"ngram"};
+  if (engine_->verbose) fmt::print(stderr, "--draft auto: ngram\n");
+}
+
+void Drafting::open_draft_model(const std::string& path) {
+  const std::filesystem::path found = find_model(path);
+  const ModelConfig config = load_config(found);
+  const ModelText text = load_model_text(found);
+  check_same_vocabulary(*engine_->text->tokenizer, *text.tokenizer, found.string());
+  const std::int64_t needed = engine_->model->config().vocabulary;
+  if (config.vocabulary < needed)
+    input_error("{}: an embedding of {} tokens, expected at least the {} of the model", found.string(),
+                config.vocabulary, needed);
+  ProgressBar bar("loading the draft model");
+  draft_model_ = load_transformer(*engine_->device, found,
+                                  {.weights = engine_->weights, .progress = [&](double share) { bar.show(share); }});
+}
+
+// With Medusa alone a tree has no more levels than there are heads.
+void Drafting::cut_to_heads() {
+  if (!medusa_ || drafters_.size() > 1) return;
+  const int heads = static_cast<int>(medusa_->heads());
+  tree_.depth = std::min(tree_.depth, heads);
+  if (tree_.shape != TreeShape::fixed || tree_.choices->depth() <= heads) return;
+  tree_.choices = tree_.choices->cut(heads);
+  tree_.nodes = tree_.choices->size();
+}
+
+void Drafting::learn(std::vector<std::int32_t> prompt, const std::vector<std::int32_t>& answer) {
+  answer_.tokens = std::move(prompt);
+  answer_.tokens.insert(answer_.tokens.end(), answer.begin(), answer.end());
+}
+
+// Draft steps attend the way the teacher's do.
+StepForm Drafting::form() const {
+  const DecoderOptions& options = engine_->decoder;
+  const bool eager = options.attention == AttentionOp::eager;
+  const bool dense = options.mask == MaskChoice::automatic ? eager || engine_->device->prefers_dense_mask()
+                                                           : options.mask == MaskChoice::dense;
+  return {.attention = options.attention, .mask = dense ? MaskForm::dense : MaskForm::list};
+}
+
+std::function<std::unique_ptr<Drafter>()> Drafting::factory(const std::string& drafter) const {
+  const auto vocabulary = static_cast<std::int32_t>(engine_->model->config().vocabulary);
+  const DecoderOptions& options = engine_->decoder;
+  if (drafter == "ngram") return [] { return std::make_unique<NgramDrafter>(); };
+  if (drafter == "hostile") return [=, this] { return std::make_unique<HostileDrafter>(seed_, vocabulary); };
+  if (drafter == "oracle")
+    return [=, this] {
+      return std::make_unique<OracleDrafter>(
+          &answer_, OracleOptions{.profile = oracle_profile_, .seed = seed_, .vocabulary = vocabulary});
+    };
+  if (drafter == "medusa")
+    return [this] { return std::make_unique<MedusaDrafter>(*medusa_, static_cast<int>(most_guesses(tree_))); };
+  if (drafter == "eagle3")
+    return [&options, this] {
+      return std::make_unique<Eagle3Drafter>(*eagle3_, Eagle3DrafterOptions{.context = options.context,
+                                                                            .kv_type = options.kv_type,
+                                                                            .window = window_,
+                                                                            .form = form(),
+                                                                            .kv = options.kv,
+                                                                            .tree = tree_});
+    };
+  check(drafter == "model", "no drafter {}", drafter);
+  return [&options, this] {
+    return std::make_unique<ModelDrafter>(
+        *draft_model_, ModelDrafterOptions{.context = std::min(options.context, draft_model_->config().context),
+                                           .kv_type = options.kv_type,
+                                           .form = form(),
+                                           .kv = options.kv,
+                                           .tree = tree_});
+  };
+}
+
+Speculation Drafting::speculation() const {
+  if (drafters_.empty()) return {};
+  std::vector<std::function<std::unique_ptr<Drafter>()>> factories;
+  for (const std::string& drafter : drafters_) factories.push_back(factory(drafter));
+  return {.tree = tree_, .drafters = [factories] {
+            DrafterSet drafters;
+            for (const auto& make : factories) drafters.push_back(make());
+            return drafters;
+          }};
+}
+
+void check_same_vocabulary(const Tokenizer& teacher, const Tokenizer& draft, std::string_view where) {
+  if (draft.vocabulary_size() != teacher.vocabulary_size())
+    input_error("{}: another vocabulary: {} tokens, expected the {} of the model", where, draft.vocabulary_size(),
+                teacher.vocabulary_size());
+  for (TokenId id = 0; id < teacher.vocabulary_size(); ++id) {
+    const std::string expected = teacher.bytes(id, false), got = draft.bytes(id, false);
+    if (got != expected)
+      input_error("{}: another vocabulary: token {} is {}, expected {} as in the model", where, id, quoted_token(got),
+                  quoted_token(expected));
+  }
+}
+
+}  // namespace espalier

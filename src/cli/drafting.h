@@ -1,0 +1,64 @@
+// The drafters of a run with the weights behind them, opened as the plan says.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/options.h"
+#include "cli/speculation.h"
+#include "decode/oracle_drafter.h"
+#include "model/eagle3_head.h"
+#include "model/medusa_head.h"
+
+namespace espalier {
+
+class Drafting {
+ public:
+  // Loads heads and draft model. The engine must outlive this; the seed is for drafters that play dice. Throws
+  // InputError: a head of the wrong kind or of another teacher, a draft model with another vocabulary, a tree beyond
+  // the device's largest step.
+  Drafting(const SpeculationFlags& flags, const DraftPlan& plan, const Engine& engine, std::uint64_t seed);
+  Drafting(const Drafting&) = delete;
+  Drafting& operator=(const Drafting&) = delete;
+
+  // By source bit; none: plain decoding.
+  const std::vector<std::string>& drafters() const { return drafters_; }
+  std::string name() const;  // "eagle3+ngram", "none"
+  const TreeOptions& tree() const { return tree_; }
+  // For any number of decoders; drafters keep pointers into this object.
+  Speculation speculation() const;
+
+  // An oracle has to be told prompt and answer before it can replay them.
+  bool wants_answer() const { return has("oracle"); }
+  void learn(std::vector<std::int32_t> prompt, const std::vector<std::int32_t>& answer);
+
+ private:
+  bool has(std::string_view drafter) const;
+  void open_heads(const DraftPlan& plan);
+  void open_best_head(const DraftPlan& plan);
+  void open_head_of_plan(const std::filesystem::path& path, const DraftPlan& plan);
+  void open_draft_model(const std::string& path);
+  void cut_to_heads();
+  StepForm form() const;
+  std::function<std::unique_ptr<Drafter>()> factory(const std::string& drafter) const;
+
+  const Engine* engine_;
+  std::uint64_t seed_;
+  std::int64_t window_;
+  std::vector<double> oracle_profile_;
+  std::vector<std::string> drafters_;
+  TreeOptions tree_;
+  std::unique_ptr<const MedusaHead> medusa_;
+  std::unique_ptr<const Eagle3Head> eagle3_;
+  std::optional<Transformer> draft_model_;
+  KnownAnswer answer_;
+};
+
+// Throws InputError with the first difference unless both write the same text for every token. `where`: the model that
+// the second belongs to.
+void check_same_vocabulary(const Tokenizer& teacher, const Tokenizer& draft, std::string_view where);
+
+}  // namespace espalier

@@ -1,0 +1,147 @@
+#include "cli/drafting.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+
+namespace espalier {
+namespace {
+
+const std::string kData = ESPALIER_TEST_DATA;
+const std::string kModel = kData + "/tiny/llama2.gguf";
+const std::string kEagle3 = kData + "/heads/eagle3-full-vocabulary";
+const std::string kMedusa = kData + "/heads/medusa-d";    // of the same teacher, three heads
+const std::string kStranger = kData + "/heads/medusa-b";  // of another
+const std::string kTree = kData + "/../../data/trees/pangu_64.json";
+
+// Only what a difference of vocabularies is about.
+class WordList : public Tokenizer {
+ public:
+  explicit WordList(std::vector<std::string> words) : words_(std::move(words)) {}
+
+  std::vector<TokenId> encode(std::span<const TextPiece>) const override { return {}; }
+  std::string bytes(TokenId id, bool) const override { return words_[static_cast<std::size_t>(id)]; }
+  bool starts_text_after(TokenId) const override { return false; }
+  TokenId vocabulary_size() const override { return static_cast<TokenId>(words_.size()); }
+  bool is_special(TokenId) const override { return false; }
+  std::optional<TokenId> find_special(std::string_view) const override { return std::nullopt; }
+  std::optional<TokenId> bos() const override { return std::nullopt; }
+  std::optional<TokenId> eos() const override { return std::nullopt; }
+  bool add_bos() const override { return false; }
+
+ private:
+  std::vector<std::string> words_;
+};
+
+template <typename Action>
+std::string complaint(Action action) {
+  try {
+    action();
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "no complaint";
+}
+
+class DraftingTest : public testing::Test {
+ protected:
+  static Engine open(const std::string& checked = "off") {
+    EngineOptions options;
+    options.model = kModel;
+    options.modes.checked = checked;
+    options.threads = 1;
+    options.context = 128;
+    return open_engine(options);
+  }
+  std::unique_ptr<Drafting> draft(const SpeculationFlags& flags) const {
+    return std::make_unique<Drafting>(flags, plan_speculation(flags, "none"), engine_, 1);
+  }
+  std::string refusal(const SpeculationFlags& flags) const {
+    return complaint([&] { draft(flags); });
+  }
+
+  const Engine engine_ = open();
+};
+
+TEST_F(DraftingTest, AutoTakesTheFirstHeadThatMatchesTheTeacherElseNgrams) {
+  EXPECT_EQ(draft({.draft = "auto", .heads = {kStranger, kEagle3, kMedusa}})->name(), "eagle3");
+  EXPECT_EQ(draft({.draft = "auto", .heads = {kMedusa, kEagle3}})->name(), "medusa");
+  EXPECT_EQ(draft({.draft = "auto", .heads = {kStranger}})->name(), "ngram");
+  EXPECT_EQ(draft({.draft = "auto"})->name(), "ngram");
+  EXPECT_THAT(refusal({.draft = "auto", .heads = {"no/such/head"}}), testing::HasSubstr("no/such/head: no such file"));
+}
+
+TEST_F(DraftingTest, AHeadThatNobodyAskedForIsRefused) {
+  EXPECT_THAT(refusal({.draft = "medusa", .heads = {kEagle3}}),
+              testing::HasSubstr("a head for --draft eagle3, got --draft medusa"));
+  EXPECT_THAT(refusal({.draft = "eagle3+medusa", .heads = {kEagle3}}),
+              testing::HasSubstr("no --head is a Medusa head"));
+  EXPECT_THAT(refusal({.draft = "eagle3", .heads = {kEagle3, kEagle3}}), testing::HasSubstr("the second eagle3 head"));
+  EXPECT_THAT(refusal({.draft = "medusa", .heads = {kStranger}}), testing::HasSubstr("medusa-b"));
+}
+
+TEST_F(DraftingTest, WithMedusaAloneATreeHasNoMoreLevelsThanHeads) {
+  EXPECT_EQ(draft({.draft = "medusa", .heads = {kMedusa}})->tree().depth, 3);
+  const auto fixed = draft({.draft = "medusa", .tree = "static:" + kTree, .heads = {kMedusa}});
+  EXPECT_EQ(fixed->tree().depth, 3);
+  EXPECT_EQ(fixed->tree().choices->depth(), 3);
+  EXPECT_EQ(draft({.draft = "medusa+ngram", .heads = {kMedusa}})->tree().depth, 6);
+}
+
+TEST_F(DraftingTest, ATreeIsHeldToTheLargestStepOfTheDevice) {
+  const Engine ascend = open("ascend");
+  const std::int64_t most = ascend.device->row_buckets().back();
+  ASSERT_LE(most, kMaxDraftRows);
+  const SpeculationFlags flags = {.draft = "ngram", .nodes = static_cast<int>(most)};
+  EXPECT_EQ(Drafting(flags, plan_speculation(flags, "none"), ascend, 1).tree().nodes, most);
+}
+
+TEST_F(DraftingTest, AnyDrafterGivesTheTextOfPlainDecoding) {
+  const std::vector<std::int32_t> prompt = {5, 6, 7, 5, 6, 7, 5};
+  const GenerateOptions options{.max_tokens = 12};
+  Decoder plain(*engine_.model, engine_.decoder);
+  const GenerateResult expected = plain.generate(prompt, options);
+  const SpeculationFlags all[] = {{.draft = "ngram"},
+                                  {.draft = "medusa", .heads = {kMedusa}},
+                                  {.draft = "eagle3", .heads = {kEagle3}, .window = 4},
+                                  {.draft = "model", .draft_model = kModel},
+                                  {.draft = "oracle", .oracle_profile = "0.9,0.5"},
+                                  {.draft = "hostile"},
+                                  {.draft = "eagle3+medusa+ngram", .heads = {kMedusa, kEagle3}}};
+  for (const SpeculationFlags& flags : all) {
+    const auto drafting = draft(flags);
+    drafting->learn(prompt, expected.tokens);
+    Decoder decoder(*engine_.model, engine_.decoder, drafting->speculation());
+    const GenerateResult result = decoder.generate(prompt, options);
+    EXPECT_EQ(result.tokens, expected.tokens) << drafting->name();
+    EXPECT_EQ(drafting->name(), *flags.draft);
+  }
+}
+
+TEST_F(DraftingTest, AnOracleThatLearnedTheAnswerIsRight) {
+  const std::vector<std::int32_t> prompt = {5, 6, 7};
+  Decoder plain(*engine_.model, engine_.decoder);
+  const GenerateResult expected = plain.generate(prompt, {.max_tokens = 13});
+  const auto drafting = draft({.draft = "oracle", .tree = "chain", .depth = 5});
+  EXPECT_TRUE(drafting->wants_answer());
+  drafting->learn(prompt, expected.tokens);
+  Decoder decoder(*engine_.model, engine_.decoder, drafting->speculation());
+  EXPECT_THAT(decoder.generate(prompt, {.max_tokens = 13}).accept_lengths, testing::ElementsAre(5, 5));
+}
+
+TEST(Vocabularies, TheFirstDifferenceIsNamed) {
+  const WordList teacher({"a", "b", "\n"});
+  EXPECT_NO_THROW(check_same_vocabulary(teacher, WordList({"a", "b", "\n"}), "m"));
+  EXPECT_EQ(complaint([&] {
+              check_same_vocabulary(teacher, WordList({"a", "b"}), "m");
+            }),
+            "m: another vocabulary: 2 tokens, expected the 3 of the model");
+  EXPECT_EQ(complaint([&] {
+              check_same_vocabulary(teacher, WordList({"a", "c", "d"}), "m");
+            }),
+            "m: another vocabulary: token 1 is \"c\", expected \"b\" as in the model");
+}
+
+}  // namespace
+}  // namespace espalier

@@ -1,0 +1,138 @@
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "base/error.h"
+#include "cli/answer_screen.h"
+#include "cli/answering.h"
+#include "cli/commands.h"
+#include "cli/interrupt.h"
+#include "cli/terminal.h"
+#include "cli/token_text.h"
+#include "cli/tree_picture.h"
+
+namespace espalier {
+namespace {
+
+constexpr std::int64_t kDefaultTokens = 64;
+
+struct TreeFlags {
+  PromptFlags prompt;
+  EngineOptions engine;
+  SamplingFlags sampling;
+  SpeculationFlags speculation;
+  std::optional<std::int64_t> round;
+  std::string svg;
+  std::string colour = "auto";
+};
+
+// Keeps the round that is to be shown: the one asked for, else the first of those that accepted most.
+class RoundKeeper {
+ public:
+  RoundKeeper(std::optional<std::int64_t> wanted, const Tokenizer& tokenizer, std::vector<std::string> drafters)
+      : wanted_(wanted), tokenizer_(tokenizer), drafters_(std::move(drafters)) {}
+
+  void look(const Round& round) {
+    ++rounds_;
+    const bool best = !picture_ || round.accepted() > picture_->accepted() ||
+                      (picture_->nodes.size() == 1 && round.tree.size() > 1);  // a guess is worth more than none
+    if (wanted_ ? round.number != *wanted_ : !best) return;
+    picture_ = picture_of(
+        round, [&](std::int32_t token) { return tokenizer_.bytes(token, false); }, drafters_);
+    prefix_ = round.prefix;
+  }
+
+  // Whether the rest of the answer does not matter any more.
+  bool done() const { return wanted_ && picture_; }
+  std::int64_t rounds() const { return rounds_; }
+  std::int64_t prefix() const { return prefix_; }  // committed tokens before the picture's root
+  const std::optional<TreePicture>& picture() const { return picture_; }
+
+ private:
+  std::optional<std::int64_t> wanted_;
+  const Tokenizer& tokenizer_;
+  std::vector<std::string> drafters_;
+  std::int64_t rounds_ = 0;
+  std::int64_t prefix_ = 0;
+  std::optional<TreePicture> picture_;
+};
+
+// What the answer said before the root, on one line.
+std::string text_before(const TextResult& result, std::int64_t prefix, const Tokenizer& tokenizer) {
+  const auto count = static_cast<std::size_t>(prefix) - result.prompt.size();
+  const std::string text = tokenizer.decode(std::span(result.generated.tokens).first(count));
+  return text.empty() ? "the prompt" : quoted_token(text);
+}
+
+// Complete or not at all: under another name first.
+void write_file(const std::string& path, const std::string& content) {
+  const std::string partial = path + ".part";
+  std::ofstream file(partial, std::ios::binary);
+  file << content;
+  file.close();
+  if (file.fail() || std::rename(partial.c_str(), path.c_str()) != 0) {
+    const std::string reason = std::strerror(errno);
+    std::error_code ignored;
+    std::filesystem::remove(partial, ignored);
+    device_error("{}: cannot write: {}", path, reason);
+  }
+}
+
+// Answers the prompt as far as needed; the round that is to be shown, with its words.
+TreePicture find_round(const TreeFlags& flags, const std::string& prompt, const TextOptions& options,
+                       const Engine& engine, Drafting& drafting) {
+  const Tokenizer& tokenizer = *engine.text->tokenizer;
+  Answering answering(engine, &drafting, flags.prompt.chat);
+  RoundKeeper keeper(flags.round, tokenizer, drafting.drafters());
+  const InterruptGuard interrupt;
+  AnswerScreen screen(interrupt, false);
+  TextEvents events = screen.events();
+  events.on_round = [&](const Round& round) { keeper.look(round); };
+  events.cancelled = [&] { return interrupt.interrupted() || keeper.done(); };
+  const TextResult result = answering.answer(prompt, flags.prompt.raw, options, events);
+  if (interrupt.interrupted()) throw DeviceError("interrupted");
+  if (keeper.rounds() == 0) throw InputError("the answer is complete after its first token: there is no round to show");
+  if (!keeper.picture())
+    input_error("--round: expected 0 to {}, the last round of this answer, got {}", keeper.rounds() - 1, *flags.round);
+  TreePicture picture = *keeper.picture();
+  picture.before = text_before(result, keeper.prefix(), tokenizer);
+  return picture;
+}
+
+int run_tree(const TreeFlags& flags) {
+  const TextOptions options = text_options(flags.sampling);
+  if (flags.sampling.logprobs >= 0) throw InputError("--logprobs: only with generate --json");
+  const DraftPlan plan = plan_speculation(flags.speculation, "auto");
+  const std::string prompt = prompt_text(flags.prompt);
+  const Engine engine = open_engine(flags.engine);
+  Drafting drafting(flags.speculation, plan, engine, flags.sampling.seed);
+  const TreePicture picture = find_round(flags, prompt, options, engine, drafting);
+  print(render_tree_text(picture, {.width = screen_width(), .colour = stdout_wants_colour(flags.colour)}));
+  flush_output();
+  if (!flags.svg.empty()) write_file(flags.svg, render_tree_svg(picture));
+  return 0;
+}
+
+}  // namespace
+
+Command add_tree(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("tree", "show one round: what was drafted, what the model took");
+  auto flags = std::make_shared<TreeFlags>();
+  flags->sampling.max_tokens = kDefaultTokens;
+  add_prompt_flags(*command, flags->prompt);
+  command
+      ->add_option("--round", flags->round, "which round, from 0; without it one that accepted more than any before it")
+      ->check(CLI::NonNegativeNumber)
+      ->type_name("N");
+  command->add_option("--svg", flags->svg, "write the picture to this file too")->type_name("FILE");
+  command->add_option("--color", flags->colour, "auto (on a terminal, unless NO_COLOR is set), always or never")
+      ->check(CLI::IsMember({"auto", "always", "never"}))
+      ->type_name("WHEN");
+  add_speculation_flags(*command, flags->speculation, "auto");
+  add_engine_flags(*command, flags->engine);
+  add_sampling_flags(*command, flags->sampling);
+  return [flags] { return run_tree(*flags); };
+}
+
+}  // namespace espalier
