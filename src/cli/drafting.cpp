@@ -24,14 +24,15 @@ Drafting::Drafting(const SpeculationFlags& flags, const DraftPlan& plan, const E
       drafters_(plan.drafters),
       tree_(plan.tree) {
   if (plan.plain()) return;
-  if (!engine.device->row_buckets().empty()) tree_ = fit_tree(tree_, engine.device->row_buckets().back(), flags);
+  fit_to_device(flags);
   if (plan.automatic) {
     open_best_head(plan);
   } else {
     open_heads(plan);
   }
   if (has("model")) open_draft_model(plan.draft_model);
-  cut_to_heads();
+  cut_to_heads(flags);
+  fit_to_device(flags);
 }
 
 bool Drafting::has(std::string_view drafter) const {
@@ -52,15 +53,18 @@ void Drafting::open_heads(const DraftPlan& plan) {
 void Drafting::open_head_of_plan(const std::filesystem::path& path, const DraftPlan& plan) {
   const HeadFiles files = open_head(path);
   const HeadKind kind = classify_head(files);
+  HeadOptions options = plan.head_options;
+  options.weights = engine_->weights;
   if (!has(espalier::name(kind)))
     input_error("--head {}: a head for --draft {}, got --draft {}", path.string(), espalier::name(kind), name());
   if (kind == HeadKind::eagle3 ? eagle3_ != nullptr : medusa_ != nullptr)
     input_error("--head {}: the second {} head, expected one", path.string(), espalier::name(kind));
-  if (kind == HeadKind::eagle3) eagle3_ = std::make_unique<Eagle3Head>(*engine_->model, files, plan.head_options);
-  if (kind == HeadKind::medusa) medusa_ = std::make_unique<MedusaHead>(*engine_->model, files, plan.head_options);
+  if (kind == HeadKind::eagle3) eagle3_ = std::make_unique<Eagle3Head>(*engine_->model, files, options);
+  if (kind == HeadKind::medusa) medusa_ = std::make_unique<MedusaHead>(*engine_->model, files, options);
 }
 
-// The first head that matches the teacher; what does not is passed over. A path that does not exist is a mistake.
+// The first head that matches the teacher; what does not is passed over, and said. A path that does not exist, and
+// options that would have to fit, are the user's own.
 void Drafting::open_best_head(const DraftPlan& plan) {
   for (const std::string& path : plan.heads) {
     if (!std::filesystem::exists(path)) input_error("{}: no such file or folder, expected a draft head", path);
@@ -70,7 +74,8 @@ void Drafting::open_best_head(const DraftPlan& plan) {
       if (engine_->verbose) fmt::print(stderr, "--draft auto: {} with {}\n", drafters_[0], path);
       return;
     } catch (const InputError& error) {
-      if (engine_->verbose) fmt::print(stderr, "--draft auto: not {}: {}\n", path, error.what());
+      if (plan.has_head_options) throw;
+      fmt::print(stderr, "espalier: --draft auto: passes over {}: {}\n", path, error.what());
     }
   }
   drafters_ = {"ngram"};
@@ -79,26 +84,28 @@ void Drafting::open_best_head(const DraftPlan& plan) {
 
 void Drafting::open_draft_model(const std::string& path) {
   const std::filesystem::path found = find_model(path);
-  const ModelConfig config = load_config(found);
   const ModelText text = load_model_text(found);
   check_same_vocabulary(*engine_->text->tokenizer, *text.tokenizer, found.string());
-  const std::int64_t needed = engine_->model->config().vocabulary;
-  if (config.vocabulary < needed)
-    input_error("{}: an embedding of {} tokens, expected at least the {} of the model", found.string(),
-                config.vocabulary, needed);
   ProgressBar bar("loading the draft model");
   draft_model_ = load_transformer(*engine_->device, found,
                                   {.weights = engine_->weights, .progress = [&](double share) { bar.show(share); }});
 }
 
-// With Medusa alone a tree has no more levels than there are heads.
-void Drafting::cut_to_heads() {
+// With Medusa alone a tree has no more levels than there are heads; a static one still has as many rows as asked for.
+void Drafting::cut_to_heads(SpeculationFlags flags) {
   if (!medusa_ || drafters_.size() > 1) return;
   const int heads = static_cast<int>(medusa_->heads());
-  tree_.depth = std::min(tree_.depth, heads);
-  if (tree_.shape != TreeShape::fixed || tree_.choices->depth() <= heads) return;
-  tree_.choices = tree_.choices->cut(heads);
-  tree_.nodes = tree_.choices->size();
+  if (tree_.depth <= heads) return;
+  tree_.depth = heads;
+  if (tree_.shape != TreeShape::fixed) return;
+  flags.depth = heads;
+  tree_ = plan_tree(flags);
+}
+
+// No more rows than a step of the device takes.
+void Drafting::fit_to_device(const SpeculationFlags& flags) {
+  const auto buckets = engine_->device->row_buckets();
+  if (!buckets.empty()) tree_ = fit_tree(tree_, buckets.back(), flags);
 }
 
 void Drafting::learn(std::vector<std::int32_t> prompt, const std::vector<std::int32_t>& answer) {

@@ -41,7 +41,8 @@ class Drafting {
   void open_best_head(const DraftPlan& plan);
   void open_head_of_plan(const std::filesystem::path& path, const DraftPlan& plan);
   void open_draft_model(const std::string& path);
-  void cut_to_heads();
+  void cut_to_heads(SpeculationFlags flags);
+  void fit_to_device(const SpeculationFlags& flags);
   StepForm form() const;
   std::function<std::unique_ptr<Drafter>()> factory(const std::string& drafter) const;
 

@@ -13,7 +13,7 @@ namespace espalier {
 namespace {
 
 constexpr std::array<std::string_view, 6> kDrafters = {"ngram", "medusa", "eagle3", "model", "oracle", "hostile"};
-constexpr std::array<const char*, 2> kStaticTrees = {"data/trees/mc_sim_7b_63.json", "data/trees/pangu_64.json"};
+constexpr const char* kStaticTree = "data/trees/pangu_64.json";
 
 std::vector<std::string> split(std::string_view text, char separator) {
   std::vector<std::string> parts;
@@ -53,24 +53,25 @@ std::vector<double> parse_profile(const std::string& text) {
 
 ChoiceTree read_static_tree(const std::string& file) {
   if (!file.empty()) return ChoiceTree::read(file, {});
-  for (const char* name : kStaticTrees)
-    if (const auto found = find_in_repository(name)) return ChoiceTree::read(*found, {});
-  input_error("--tree static: neither {} is there: give --tree static:FILE", fmt::join(kStaticTrees, " nor "));
+  if (const auto found = find_in_repository(kStaticTree)) return ChoiceTree::read(*found, {});
+  input_error("--tree static: {} is not there: give --tree static:FILE", kStaticTree);
 }
 
-// A file is cut to what was asked for, best rows first; then the options say what the tree is.
+// A file is cut to what was asked for, levels first, then its best rows; then the options say what the tree is.
 void shape_static_tree(const std::string& file, const SpeculationFlags& flags, TreeOptions& tree) {
   ChoiceTree choices = read_static_tree(file);
   tree.shape = TreeShape::fixed;
   tree.depth = flags.depth.value_or(choices.depth());
   if (tree.depth < choices.depth()) choices = choices.cut(std::max(1, tree.depth));
-  choices = choices.best(std::min(choices.size(), flags.nodes.value_or(kMaxDraftRows)));
+  choices = choices.best(tree.depth == 0 ? 1 : std::min(choices.size(), flags.nodes.value_or(kMaxDraftRows)));
   tree.nodes = choices.size();
   tree.depth = std::min(tree.depth, choices.depth());
   tree.choices = std::move(choices);
 }
 
-TreeOptions parse_tree(const SpeculationFlags& flags) {
+}  // namespace
+
+TreeOptions plan_tree(const SpeculationFlags& flags) {
   const std::string text = flags.tree.value_or("dynamic");
   TreeOptions tree;
   if (text != "dynamic" && (flags.expand || flags.branch))
@@ -91,6 +92,8 @@ TreeOptions parse_tree(const SpeculationFlags& flags) {
   return tree;
 }
 
+namespace {
+
 // Flags that mean nothing without some drafter.
 struct Dependence {
   const char* flag;
@@ -101,7 +104,7 @@ struct Dependence {
 void check_dependences(const SpeculationFlags& flags, const DraftPlan& plan, const std::string& draft) {
   const Dependence dependences[] = {
       {"--head", !flags.heads.empty(), {"eagle3", "medusa"}},
-      {"--head-option", !flags.head_options.empty(), {"eagle3", "medusa"}},
+      {"--head-option", !flags.head_options.empty(), {"eagle3"}},
       {"--draft-window", flags.window.has_value(), {"eagle3"}},
       {"--draft-model", !flags.draft_model.empty(), {"model"}},
       {"--oracle-profile", !flags.oracle_profile.empty(), {"oracle"}},
@@ -176,9 +179,10 @@ DraftPlan plan_speculation(const SpeculationFlags& flags, const std::string& def
   if (draft != "none" && !plan.automatic) plan.drafters = parse_drafters(draft);
   check_dependences(flags, plan, draft);
   if (plan.plain() && !flags.draft) check_shape_is_used(flags);
-  plan.tree = parse_tree(flags);
+  plan.tree = plan_tree(flags);
   plan.heads = flags.heads;
   for (const std::string& option : flags.head_options) parse_head_option(option, plan.head_options);
+  plan.has_head_options = !flags.head_options.empty();
   plan.window = flags.window.value_or(0);
   plan.draft_model = flags.draft_model;
   plan.oracle_profile = parse_profile(flags.oracle_profile);

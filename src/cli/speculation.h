@@ -37,13 +37,17 @@ struct DraftPlan {
   TreeOptions tree = {};
   std::vector<std::string> heads = {};
   HeadOptions head_options = {};
-  std::int64_t window = 0;  // 0: all
+  bool has_head_options = false;  // the user said something about the head
+  std::int64_t window = 0;        // 0: all
   std::string draft_model = {};
   std::vector<double> oracle_profile = {};
 
   bool plain() const { return drafters.empty() && !automatic; }
   bool has(std::string_view drafter) const;
 };
+
+// The shape alone.
+TreeOptions plan_tree(const SpeculationFlags& flags);
 
 // default_draft: what is meant without --draft.
 void add_speculation_flags(CLI::App& app, SpeculationFlags& flags, const std::string& default_draft);

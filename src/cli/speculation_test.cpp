@@ -65,6 +65,10 @@ TEST(SpeculationFlags, AStaticTreeKeepsAllItsRowsUnlessToldOtherwise) {
   EXPECT_EQ(flat.depth, 1);
   EXPECT_EQ(flat.choices->depth(), 1);
   EXPECT_EQ(max_rows(plan({.draft = "ngram", .tree = "static:" + kTree, .nodes = 1}).tree), 1);
+  const TreeOptions none = plan({.draft = "ngram", .tree = "static:" + kTree, .depth = 0}).tree;
+  EXPECT_EQ(none.nodes, 1) << "no levels, no guesses: the root alone";
+  EXPECT_EQ(none.depth, 0);
+  EXPECT_EQ(plan({.draft = "ngram", .tree = "static:" + kTree, .nodes = 30, .depth = 3}).tree.nodes, 30);
 }
 
 TEST(SpeculationFlags, AChainHasOneGuessPerLevel) {
@@ -90,6 +94,8 @@ TEST(SpeculationFlags, AFlagThatWouldDoNothingIsRefused) {
   EXPECT_EQ(complaint({.heads = {"h"}}), "--head: only with --draft eagle3 or medusa, got --draft none");
   EXPECT_EQ(complaint({.draft = "medusa", .heads = {"h"}, .window = 8}),
             "--draft-window: only with --draft eagle3, got --draft medusa");
+  EXPECT_EQ(complaint({.draft = "medusa", .heads = {"h"}, .head_options = {"taps=1,2,3"}}),
+            "--head-option: only with --draft eagle3, got --draft medusa");
   EXPECT_EQ(complaint({.draft = "ngram", .draft_model = "m"}),
             "--draft-model: only with --draft model, got --draft ngram");
   EXPECT_EQ(complaint({.draft = "ngram", .oracle_profile = "0.5"}),

@@ -12,14 +12,14 @@ constexpr std::int64_t kPrefillRows = 32;
 std::int64_t widest_level(const TreeOptions& tree) {
   switch (tree.shape) {
     case TreeShape::chain: return 1;
-    case TreeShape::fixed: return tree.choices->size();
+    case TreeShape::fixed: return tree.choices->widest_level();
     case TreeShape::dynamic: return tree.expand;
   }
   return 1;
 }
 
 std::int64_t expanded_rows(const TreeOptions& tree) {
-  if (tree.shape == TreeShape::fixed) return tree.choices->size();
+  if (tree.shape == TreeShape::fixed) return tree.choices->size();  // all but the leaves, at most
   return std::max<std::int64_t>(1, widest_level(tree) * (tree.depth - 1));
 }
 

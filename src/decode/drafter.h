@@ -19,9 +19,9 @@
 
 namespace espalier {
 
-// What a drafter wants to know of the teacher's inside.
+// What a drafter wants to know of the teacher's inside. The state after the final norm needs no wish: it is there
+// wherever the teacher was asked for logits.
 struct FeatureWishes {
-  bool hidden = false;                  // the state after the final norm, of the last committed position
   std::vector<std::int64_t> taps = {};  // boundaries of the residual stream, of every committed position
 };
 

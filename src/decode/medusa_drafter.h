@@ -14,7 +14,6 @@ class MedusaDrafter final : public Drafter {
   MedusaDrafter(const MedusaHead& head, int branch);
 
   std::string_view name() const override { return "medusa"; }
-  FeatureWishes wishes() const override { return {.hidden = true}; }
   int max_depth() const override { return static_cast<int>(head_->heads()); }
   void rewind(std::int64_t length) override;
   void committed(const CommittedRows& rows) override;

@@ -54,13 +54,15 @@ void ModelDrafter::begin_round(std::span<const std::int32_t> tokens) {
   const auto common = std::ranges::mismatch(known, tokens).in1 - known.begin();
   cache_.truncate(sequence_, std::min<std::int64_t>(common, static_cast<std::int64_t>(tokens.size()) - 1));
   tokens_.assign(tokens.begin(), tokens.end());
+  knows_text_ = std::ranges::all_of(tokens, [this](std::int32_t t) { return t < model_->config().vocabulary; });
 }
 
 std::vector<std::vector<DraftToken>> ModelDrafter::expand(const Candidates& candidates, std::span<const int> nodes,
                                                           int branch) {
   const auto prefix = static_cast<std::int64_t>(tokens_.size()) - 1;
-  // Beyond what the draft model was made for it knows nothing.
-  if (prefix + candidates[nodes[0]].depth >= options_.context) return {nodes.size(), std::vector<DraftToken>()};
+  // Beyond its context, and about tokens without a row in its embedding, the draft model knows nothing.
+  if (!knows_text_ || prefix + candidates[nodes[0]].depth >= options_.context)
+    return {nodes.size(), std::vector<DraftToken>()};
   if (nodes[0] == 0) {
     catch_up();
     return run(first_rows(), branch);

@@ -57,6 +57,7 @@ class ModelDrafter final : public Drafter {
   std::vector<std::int32_t> tokens_;  // what the cache holds, then what the round is about; the root last
 
   // Of the round.
+  bool knows_text_ = true;
   std::optional<Branch> branch_;
   std::int32_t drafted_ = 0;  // rows of the tree
   std::map<int, DraftRow> rows_;

@@ -54,9 +54,9 @@ std::int32_t argmax(const std::vector<float>& logits) {
 
 // The ids that may still be drawn, ordered by (logit descending, id ascending), and the weight exp(logit - max) of
 // each. Only the first `sorted_` are in their final order: few draws look far down the list.
-class Candidates {
+class Ranking {
  public:
-  explicit Candidates(const std::vector<float>& logits) : logits_(logits), ids_(logits.size()) {
+  explicit Ranking(const std::vector<float>& logits) : logits_(logits), ids_(logits.size()) {
     std::iota(ids_.begin(), ids_.end(), 0);
     largest_ = *std::max_element(logits.begin(), logits.end());
     std::erase_if(ids_, [this](std::int32_t id) { return logit(id) == -kInfinity; });
@@ -103,28 +103,28 @@ class Candidates {
   float largest_;
 };
 
-void keep_top_p(double p, Candidates& candidates) {
-  const double enough = p * candidates.total();
+void keep_top_p(double p, Ranking& ranking) {
+  const double enough = p * ranking.total();
   double sum = 0;
   std::size_t count = 0;
-  while (count < candidates.size() && (count == 0 || sum < enough)) sum += candidates.weight(candidates.at(count++));
-  candidates.keep_first(count);
+  while (count < ranking.size() && (count == 0 || sum < enough)) sum += ranking.weight(ranking.at(count++));
+  ranking.keep_first(count);
 }
 
-void keep_min_p(double share, Candidates& candidates) {
+void keep_min_p(double share, Ranking& ranking) {
   std::size_t count = 1;  // the largest has weight 1
-  while (count < candidates.size() && candidates.weight(candidates.at(count)) >= share) ++count;
-  candidates.keep_first(count);
+  while (count < ranking.size() && ranking.weight(ranking.at(count)) >= share) ++count;
+  ranking.keep_first(count);
 }
 
-std::int32_t draw(Candidates& candidates, double u) {
-  const double target = u * candidates.total();
+std::int32_t draw(Ranking& ranking, double u) {
+  const double target = u * ranking.total();
   double sum = 0;
-  std::int32_t last = candidates.at(0);
-  for (std::size_t rank = 0; rank < candidates.size(); ++rank) {
-    const double weight = candidates.weight(candidates.at(rank));
+  std::int32_t last = ranking.at(0);
+  for (std::size_t rank = 0; rank < ranking.size(); ++rank) {
+    const double weight = ranking.weight(ranking.at(rank));
     if (weight == 0) break;  // the rest has no share
-    last = candidates.at(rank);
+    last = ranking.at(rank);
     sum += weight;
     if (sum > target) return last;
   }
@@ -190,24 +190,24 @@ std::int32_t sample(std::span<const float> logits, const SamplingOptions& option
   // Relative to the largest, so that no temperature can overflow.
   const float largest = values[static_cast<std::size_t>(best)];
   for (float& value : values) value = (value - largest) / options.temperature;
-  Candidates candidates(values);
-  if (options.top_k > 0) candidates.keep_first(static_cast<std::size_t>(options.top_k));
-  if (options.top_p < 1.0f) keep_top_p(options.top_p, candidates);
-  if (options.min_p > 0.0f) keep_min_p(options.min_p, candidates);
-  return draw(candidates, u);
+  Ranking ranking(values);
+  if (options.top_k > 0) ranking.keep_first(static_cast<std::size_t>(options.top_k));
+  if (options.top_p < 1.0f) keep_top_p(options.top_p, ranking);
+  if (options.min_p > 0.0f) keep_min_p(options.min_p, ranking);
+  return draw(ranking, u);
 }
 
 Logprobs logprobs(std::span<const float> logits, std::int32_t token, std::int64_t n) {
   const std::vector<float> values = usable_logits(logits);
-  Candidates candidates(values);
-  const float largest = values[static_cast<std::size_t>(candidates.at(0))];
-  const double log_total = log_f64(candidates.total());
+  Ranking ranking(values);
+  const float largest = values[static_cast<std::size_t>(ranking.at(0))];
+  const double log_total = log_f64(ranking.total());
   const auto of = [&](std::int32_t id) {
     return TokenLogprob{id, double{values[static_cast<std::size_t>(id)]} - double{largest} - log_total};
   };
   Logprobs result{of(token), {}};
-  for (std::size_t rank = 0; rank < std::min(candidates.size(), static_cast<std::size_t>(n)); ++rank)
-    result.top.push_back(of(candidates.at(rank)));
+  for (std::size_t rank = 0; rank < std::min(ranking.size(), static_cast<std::size_t>(n)); ++rank)
+    result.top.push_back(of(ranking.at(rank)));
   return result;
 }
 

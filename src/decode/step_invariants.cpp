@@ -26,6 +26,7 @@ class TreeRows {
     expect(TreeRule::tree, row, "token", at(tables_.token, r), value(tensors_.token, row));
     expect(TreeRule::position, row, "position", at(tables_.position, r), value(tensors_.position, row));
     expect(TreeRule::slot, row, "slot", at(tables_.slot, r), slot(row));
+    check_blocks(row, at(tables_.sequence, r));
     const std::int32_t oldest = oldest_visible(row);
     expect(TreeRule::slot, row, "begin of the context", at(tables_.begin, r), std::min(oldest, tensors_.prefix));
     expect(TreeRule::slot, row, "end of the context", at(tables_.end, r), tensors_.prefix);
@@ -50,6 +51,17 @@ class TreeRows {
   std::int32_t oldest_visible(int row) const {
     if (limits_.window == 0) return 0;
     return std::max(0, value(tensors_.position, row) - (limits_.window - 1));
+  }
+
+  // The block table that the row points to is the branch's: its context lies where the cache put it.
+  void check_blocks(int row, std::int64_t sequence) const {
+    const auto expected = cache_.blocks(branch_);
+    const auto first = static_cast<std::size_t>(sequence * tables_.block_columns);
+    if (sequence < 0 || first + expected.size() > tables_.blocks.size())
+      throw TreeViolation(TreeRule::slot, row, fmt::format("sequence {}, which has no block table", sequence),
+                          tensors_);
+    for (std::size_t i = 0; i < expected.size(); ++i)
+      expect(TreeRule::slot, row, "block of the context", tables_.blocks[first + i], expected[i]);
   }
 
   void check_ancestors(int row, std::int32_t oldest) const {
@@ -78,18 +90,20 @@ class TreeRows {
   const StepLimits& limits_;
 };
 
-// A padding row writes a padding slot and sees nothing else.
-void check_padding(const HostTables& tables, std::int64_t first, const KvCache& cache) {
+// A padding row writes a padding slot and sees nothing else. `last` is the tree to show.
+void check_padding(const HostTables& tables, std::int64_t first, const KvCache& cache, const TreeTensors& last) {
   for (std::int64_t r = first; r < tables.rows; ++r) {
-    check(at(tables.slot, r) == cache.padding_slot(r - first), "padding row {} writes slot {}, expected {}", r,
-          at(tables.slot, r), cache.padding_slot(r - first));
-    check(at(tables.begin, r) == at(tables.end, r) && at(tables.ancestor_count, r) == 0,
-          "padding row {} has a context or ancestors", r);
+    const auto fail = [&](std::string_view what) {
+      throw TreeViolation(TreeRule::padding, static_cast<int>(r), what, last);
+    };
+    if (at(tables.slot, r) != cache.padding_slot(r - first)) fail("the row writes a slot that is not for padding");
+    if (at(tables.begin, r) != at(tables.end, r) || at(tables.ancestor_count, r) != 0)
+      fail("the row has a context or ancestors");
     if (tables.mask.empty()) continue;
     const auto columns = static_cast<std::size_t>(tables.mask_columns);
     const auto hidden = tables.mask.subspan(static_cast<std::size_t>(r) * columns, columns);
-    check(std::ranges::count(hidden, std::uint8_t{0}) == 1 && hidden[static_cast<std::size_t>(r - first)] == 0,
-          "padding row {} sees more than itself", r);
+    if (std::ranges::count(hidden, std::uint8_t{0}) != 1 || hidden[static_cast<std::size_t>(r - first)] != 0)
+      fail("the row sees more than itself");
   }
 }
 
@@ -106,7 +120,7 @@ void check_step(const HostTables& tables, std::span<const TreeOfStep> trees, con
     rows.check_mask_bytes();
     first += tree.tensors.nodes;
   }
-  check_padding(tables, first, cache);
+  check_padding(tables, first, cache, trees.back().tensors);
 }
 
 }  // namespace espalier

@@ -44,6 +44,8 @@ class Step {
     t.token = token;
     t.position = position;
     t.slot = slot;
+    t.sequence = sequence;
+    t.blocks = blocks;
     t.begin = begin;
     t.end = end;
     t.ancestor_count = ancestor_count;
@@ -62,9 +64,12 @@ class Step {
   std::int64_t rows() const { return made_.rows; }
   std::int64_t ancestor_columns() const { return made_.ancestor_columns; }
   std::int64_t mask_columns() const { return made_.mask_columns; }
+  std::int64_t block_columns() const { return made_.block_columns; }
+  // Which row of the block tables a branch has: they stand in the order of the trees.
+  std::size_t sequence_of(SequenceId branch) const { return branch == of_step_[0].branch ? 0 : 1; }
   std::vector<TreeOfStep>& trees() { return of_step_; }
 
-  std::vector<std::int32_t> token, position, slot, begin, end, ancestor_count, ancestors;
+  std::vector<std::int32_t> token, position, slot, sequence, begin, end, ancestor_count, ancestors, blocks;
   std::vector<std::uint8_t> mask;
 
  private:
@@ -92,6 +97,8 @@ class Step {
     token = values(made.token);
     position = values(made.position);
     slot = values(made.slot);
+    sequence = values(made.sequence);
+    blocks = values(made.blocks);
     begin = values(made.begin);
     end = values(made.end);
     ancestor_count = values(made.ancestor_count);
@@ -128,6 +135,13 @@ TEST(StepInvariants, CatchEverySingleFault) {
        [&](Step& s, auto& r) {
          const std::size_t row = node(s, r);
          s.slot[row] = s.slot[(row + 1) % static_cast<std::size_t>(s.nodes())];
+       }},
+      {"sequence", [&](Step& s, auto& r) { s.sequence[node(s, r)] ^= 1; }},
+      {"block of a table",
+       [&](Step& s, auto& r) {
+         const auto branch = s.trees()[r() % 2].branch;
+         const std::size_t row = s.sequence_of(branch);
+         s.blocks[row * static_cast<std::size_t>(s.block_columns())] += 1;
        }},
       {"begin of the context", [&](Step& s, auto& r) { s.begin[node(s, r)] += 1; }},
       {"end of the context", [&](Step& s, auto& r) { s.end[node(s, r)] += 1; }},

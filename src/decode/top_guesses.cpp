@@ -11,6 +11,7 @@ namespace {
 std::int64_t rows_at_once(const Device& device, std::int64_t rows) {
   const auto buckets = device.row_buckets();
   if (buckets.empty()) return rows;
+  check(buckets.front() <= rows, "{} rows of logits, the smallest bucket is {}", rows, buckets.front());
   return *std::prev(std::upper_bound(buckets.begin(), buckets.end(), rows));
 }
 

@@ -49,6 +49,13 @@ std::optional<std::vector<std::int64_t>> JsonFields::integers(const char* key, s
   return values;
 }
 
+float JsonFields::factor(const char* key) const {
+  const auto value = static_cast<float>(number(key).value_or(1));
+  if (!(value > 0) || !std::isnormal(value))
+    input_error("{}: {}: expected a number above 0 that float32 holds, got {}", file_, key, find(key)->dump());
+  return value;
+}
+
 std::optional<double> JsonFields::number(const char* key) const {
   const Json* value = find(key);
   if (!value) return std::nullopt;

@@ -31,6 +31,8 @@ class JsonFields {
   std::optional<std::int64_t> integer(const char* key, std::int64_t low, std::int64_t high) const;
   std::int64_t require_integer(const char* key, std::int64_t low, std::int64_t high) const;
   std::optional<std::vector<std::int64_t>> integers(const char* key, std::int64_t low, std::int64_t high) const;
+  // A factor: a number above 0 that a float holds; 1 when absent.
+  float factor(const char* key) const;
   std::optional<double> number(const char* key) const;  // positive
   double require_number(const char* key) const;
   bool boolean(const char* key, bool otherwise) const;

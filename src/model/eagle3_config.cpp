@@ -131,7 +131,7 @@ void read_switches(const JsonFields& fields, Eagle3Config& config) {
     input_error("{}: norm_before_fc and fc_norm: expected at most one of them, got both", fields.file());
   config.qkv_bias = fields.boolean("attention_bias", false);
   config.norm_before_residual = fields.boolean("norm_before_residual", false);
-  config.logit_scale = static_cast<float>(fields.number("logit_scale").value_or(1.0));
+  config.logit_scale = fields.factor("logit_scale");
 }
 
 Eagle3Config read_json(const Json& json, std::string_view file, const ModelConfig& teacher,

@@ -29,19 +29,11 @@ struct Settings {
   float logit_scale = 1;
 };
 
-float read_logit_scale(const JsonFields& config) {
-  const auto scale = static_cast<float>(config.number("logit_scale").value_or(1));
-  if (!std::isnormal(scale))
-    input_error("{}: logit_scale: expected a number that float32 holds, got {}", config.file(),
-                config.find("logit_scale")->dump());
-  return scale;
-}
-
 Settings read_settings(const HeadFiles& files, std::int64_t vocabulary) {
   const JsonFields config(files.config, files.config_file);
   return {.draft_vocabulary = config.integer("truncated_vocab_size", 1, vocabulary).value_or(vocabulary),
           .shared_output = config.boolean("original_lm_head", false),
-          .logit_scale = read_logit_scale(config)};
+          .logit_scale = config.factor("logit_scale")};
 }
 
 // The bytes of a file need not be aligned.

@@ -234,7 +234,8 @@ TEST_F(MedusaHeadTest, RefusesSettingsThatCannotBe) {
               HasSubstr("lm_heads.0.weight: expected shape [16, 32], got [272, 32]"));
   EXPECT_THAT(with_output(R"({"logit_scale": 0})"), HasSubstr("logit_scale: expected a positive number"));
   EXPECT_THAT(with_output(R"({"logit_scale": -1})"), HasSubstr("logit_scale: expected a positive number"));
-  EXPECT_THAT(with_output(R"({"logit_scale": 1e300})"), HasSubstr("logit_scale: expected a number that float32 holds"));
+  EXPECT_THAT(with_output(R"({"logit_scale": 1e300})"),
+              HasSubstr("logit_scale: expected a number above 0 that float32 holds"));
   EXPECT_THAT(with_output(R"({"original_lm_head": 1})"), HasSubstr("original_lm_head: expected true or false"));
   EXPECT_THAT(with_output(R"({"original_lm_head": true})"), HasSubstr("lm_head.weight is missing"));
 }

@@ -186,11 +186,14 @@ HostTables StepTables::host_tables(const Layout& at, const StepPlan& plan) const
   tables.token = column(at.token, padded_);
   tables.position = column(at.position, padded_);
   tables.slot = column(at.slot, padded_);
+  tables.sequence = column(at.sequence, padded_);
   tables.begin = column(at.begin, padded_);
   tables.end = column(at.end, padded_);
   tables.ancestor_count = column(at.ancestor_count, padded_);
   tables.ancestors = column(at.ancestors, padded_ * plan.key.ancestors);
   tables.ancestor_columns = plan.key.ancestors;
+  tables.blocks = column(at.blocks, plan.key.sequences * plan.key.blocks);
+  tables.block_columns = plan.key.blocks;
   if (form_.mask == MaskForm::dense) {
     tables.mask = mask_;
     tables.mask_columns = mask_columns_;

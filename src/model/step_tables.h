@@ -26,9 +26,11 @@ struct StepForm {
 // The tables of a step on the host, as they are about to be uploaded, padding rows included.
 struct HostTables {
   std::int64_t rows = 0;
-  std::span<const std::int32_t> token, position, slot, begin, end, ancestor_count;  // [rows]
-  std::span<const std::int32_t> ancestors;                                          // [rows, ancestor_columns], slots
+  std::span<const std::int32_t> token, position, slot, sequence, begin, end, ancestor_count;  // [rows]
+  std::span<const std::int32_t> ancestors;  // [rows, ancestor_columns], slots
   std::int64_t ancestor_columns = 0;
+  std::span<const std::int32_t> blocks;  // [sequences, block_columns]
+  std::int64_t block_columns = 0;
   std::span<const std::uint8_t> mask;  // [rows, mask_columns], 1 = hidden; empty with lists alone
   std::int64_t mask_columns = 0;
 };

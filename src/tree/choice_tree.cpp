@@ -142,6 +142,13 @@ ChoiceTree ChoiceTree::read(const std::filesystem::path& file, const Limits& lim
   return parse(read_text_file(file, kMaxFileBytes), limits, file.string());
 }
 
+int ChoiceTree::widest_level() const {
+  std::vector<int> parents(static_cast<std::size_t>(depth()) + 1);
+  for (const Row& row : rows_)
+    if (row.children > 0) ++parents[row.path.size()];
+  return std::max(1, *std::max_element(parents.begin(), parents.end()));
+}
+
 ChoiceTree ChoiceTree::best(int rows) const {
   check(rows >= 1, "best {} rows of a static tree, expected at least the root", rows);
   const std::size_t kept = std::min(important_.size(), static_cast<std::size_t>(rows) - 1);

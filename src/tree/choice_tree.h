@@ -48,6 +48,8 @@ class ChoiceTree {
   int children(int row) const { return rows_[static_cast<std::size_t>(row)].children; }
   // One more than the highest rank in use: how many guesses of a head the tree has a place for.
   int ranks() const { return ranks_; }
+  // The most rows of one level that have children: how many nodes a draft pass expands at once; 1 for the root alone.
+  int widest_level() const;
 
   // The same tree with only its `rows` most important rows, root included.
   ChoiceTree best(int rows) const;

@@ -184,5 +184,11 @@ TEST(ChoiceTree, TheNamedTreesHaveTheirPublishedCounts) {
   EXPECT_GE(files, 2);
 }
 
+TEST(ChoiceTree, TheWidestLevelIsTheMostRowsThatAreExpandedAtOnce) {
+  EXPECT_EQ(ChoiceTree({{0}, {1}, {2}}, {}, "here").widest_level(), 1) << "only the root has children";
+  EXPECT_EQ(ChoiceTree({{0}, {1}, {2}, {0, 0}, {1, 0}, {0, 0, 0}}, {}, "here").widest_level(), 2);
+  EXPECT_EQ(ChoiceTree({{0}, {1}}, {}, "here").best(1).widest_level(), 1) << "the root alone";
+}
+
 }  // namespace
 }  // namespace espalier
