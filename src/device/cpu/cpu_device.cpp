@@ -11,6 +11,7 @@
 #include "device/cpu/kernels.h"
 #include "device/cpu/linear_runner.h"
 #include "device/cpu/packed_weight.h"
+#include "device/host_views.h"
 
 namespace espalier {
 namespace cpu {
@@ -19,20 +20,6 @@ namespace {
 // Elements that take about as long as handing work to another thread.
 constexpr std::int64_t kCheapElements = 8192;  // loads, stores and a few operations
 constexpr std::int64_t kExponentialElements = 512;
-
-// On this device an address is an address of the host.
-const float* floats(ConstView view, std::int64_t row = 0) {
-  return reinterpret_cast<const float*>(view.data()) + row * view.row_stride();
-}
-float* floats(View view, std::int64_t row = 0) {
-  return reinterpret_cast<float*>(view.data()) + row * view.row_stride();
-}
-const std::int32_t* ints(ConstView view, std::int64_t row = 0) {
-  return reinterpret_cast<const std::int32_t*>(view.data()) + row * view.row_stride();
-}
-std::int32_t* ints(View view, std::int64_t row = 0) {
-  return reinterpret_cast<std::int32_t*>(view.data()) + row * view.row_stride();
-}
 
 const Kernels& kernels_for(Isa isa) {
   switch (isa) {
@@ -58,8 +45,12 @@ class HostBuffer final : public Buffer {
   std::size_t size_;
 };
 
-// Whether copying one slot after the other reads everything before it is overwritten.
+constexpr std::int64_t kFewSlots = 64;
+
+// Whether copying one slot after the other reads everything before it is overwritten. Looks at every pair, so it is
+// asked about the few slots of a tree only; long lists, which gather a whole sequence, go through scratch memory.
 bool safe_in_order(const std::int32_t* from, const std::int32_t* to, std::int64_t n) {
+  if (n > kFewSlots) return false;
   for (std::int64_t i = 0; i < n; ++i)
     for (std::int64_t later = i + 1; later < n; ++later)
       if (to[i] == from[later] && to[i] != from[i]) return false;

@@ -68,5 +68,34 @@ TEST(CpuDevice, MoreRowsThanOnePassOfALinear) {
   }
 }
 
+// A whole sequence moved up by one slot: copied one after the other, each slot would be overwritten before it is read.
+TEST(CpuDevice, ManySlotsAreReadBeforeAnyIsWritten) {
+  constexpr std::int64_t kSlots = 512, kWidth = 2 * 16;
+  RandomValues random(13);
+  const auto k = random.values(kSlots * kWidth), v = random.values(kSlots * kWidth);
+  std::vector<std::int32_t> from, to;
+  for (std::int32_t slot = 0; slot + 1 < kSlots; ++slot) {
+    from.push_back(slot);
+    to.push_back(slot + 1);
+  }
+  const auto run = [&](Device& device) {
+    const Tensor k_memory = device.tensor(DType::f32, {4, 128, 2, 16}),
+                 v_memory = device.tensor(DType::f32, {4, 128, 2, 16});
+    upload<float>(device, k, k_memory);
+    upload<float>(device, v, v_memory);
+    const auto count = static_cast<std::int64_t>(from.size());
+    const Tensor sources = device.tensor(DType::i32, {count}), targets = device.tensor(DType::i32, {count});
+    upload<std::int32_t>(device, from, sources);
+    upload<std::int32_t>(device, to, targets);
+    device.kv_copy({k_memory, v_memory}, sources, targets);
+    std::vector<float> both(2 * k.size());
+    download<float>(device, k_memory, std::span(both).first(k.size()));
+    download<float>(device, v_memory, std::span(both).last(v.size()));
+    return both;
+  };
+  const auto expected = run(*make_reference_device());
+  for (const CpuOptions& options : all_options()) expect_same_bits(run(*make_cpu_device(options)), expected);
+}
+
 }  // namespace
 }  // namespace espalier

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "device/host_views.h"
 
 namespace espalier::cpu {
 namespace {
@@ -11,10 +12,6 @@ constexpr std::int64_t kMostRows = 256;             // at a time: their tiles st
 constexpr std::int64_t kBlocksPerThread = 64;       // quantised in the time of a barrier
 constexpr std::int64_t kFloatsPerThread = 4096;     // interleaved, likewise
 constexpr std::int64_t kBytesPerChunk = 16 * 1024;  // of weights times tiles of rows
-
-const float* floats(ConstView view) {
-  return reinterpret_cast<const float*>(view.data());
-}
 
 }  // namespace
 

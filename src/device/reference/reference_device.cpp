@@ -13,26 +13,13 @@
 #include "base/math.h"
 #include "base/thread_pool.h"
 #include "device/blocks.h"
+#include "device/host_views.h"
 
 namespace espalier {
 namespace {
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-
-// On this device an address is an address of the host.
-const float* floats(ConstView view, std::int64_t row = 0) {
-  return reinterpret_cast<const float*>(view.data()) + row * view.row_stride();
-}
-float* floats(View view, std::int64_t row = 0) {
-  return reinterpret_cast<float*>(view.data()) + row * view.row_stride();
-}
-const std::int32_t* ints(ConstView view, std::int64_t row = 0) {
-  return reinterpret_cast<const std::int32_t*>(view.data()) + row * view.row_stride();
-}
-std::int32_t* ints(View view, std::int64_t row = 0) {
-  return reinterpret_cast<std::int32_t*>(view.data()) + row * view.row_stride();
-}
 
 class HostBuffer final : public Buffer {
  public:
