@@ -67,6 +67,15 @@ void MappedFile::unmap() noexcept {
   data_ = nullptr;
 }
 
+void MappedFile::release(std::span<const std::byte> part) const noexcept {
+  static const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  if (part.data() < data_ || part.data() + part.size() > data_ + size_) return;
+  const auto begin = (static_cast<std::size_t>(part.data() - data_) + page - 1) / page * page;
+  const auto end = static_cast<std::size_t>(part.data() + part.size() - data_) / page * page;
+  // A refusal costs memory only.
+  if (begin < end) (void)::madvise(const_cast<std::byte*>(data_) + begin, end - begin, MADV_DONTNEED);
+}
+
 std::string read_text_file(const std::filesystem::path& path, std::size_t max_bytes) {
   const MappedFile file(path);
   if (file.bytes().size() > max_bytes)

@@ -21,6 +21,10 @@ class MappedFile {
   std::span<const std::byte> bytes() const { return {data_, size_}; }
   const std::filesystem::path& path() const { return path_; }
 
+  // Takes the pages that lie wholly inside `part` out of this process's memory. They stay readable: the next read
+  // brings them back. A part of another file is left alone.
+  void release(std::span<const std::byte> part) const noexcept;
+
  private:
   void unmap() noexcept;
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <vector>
 
 #include "base/error.h"
 
@@ -28,6 +29,40 @@ TEST_F(MappedFileTest, ShowsTheBytesOfTheFile) {
 
 TEST_F(MappedFileTest, AnEmptyFileIsAnEmptySpan) {
   EXPECT_TRUE(MappedFile(write("")).bytes().empty());
+}
+
+// Resident memory of this process that is backed by files, in kB.
+long resident_file_kilobytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string word; status >> word;)
+    if (word == "RssFile:") {
+      long kilobytes = 0;
+      status >> kilobytes;
+      return kilobytes;
+    }
+  return 0;
+}
+
+TEST_F(MappedFileTest, ReleasedPagesLeaveMemoryAndStayReadable) {
+  constexpr std::size_t kBytes = std::size_t{8} << 20;
+  const MappedFile file(write(std::string(kBytes, 'x')));
+  const auto sum = [&] {
+    std::size_t count = 0;
+    for (const std::byte b : file.bytes()) count += b == std::byte{'x'};
+    return count;
+  };
+  EXPECT_EQ(sum(), kBytes);
+  const long before = resident_file_kilobytes();
+  file.release(file.bytes().subspan(1));
+  EXPECT_LT(resident_file_kilobytes(), before - 7 * 1024);
+  EXPECT_EQ(sum(), kBytes);
+}
+
+TEST_F(MappedFileTest, PagesOfOtherMemoryAreLeftAlone) {
+  const MappedFile file(write("hello"));
+  const std::vector<std::byte> own(std::size_t{1} << 20, std::byte{7});
+  file.release(own);
+  EXPECT_EQ(own[own.size() / 2], std::byte{7});
 }
 
 TEST_F(MappedFileTest, AMissingFileIsOneClearLine) {

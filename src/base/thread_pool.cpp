@@ -59,7 +59,8 @@ ThreadPool::~ThreadPool() {
 void ThreadPool::run_loop(const Loop& loop) {
   if (loop.count <= 0) return;
   const std::int64_t most = kChunksPerThread * threads();
-  const std::int64_t chunks = std::clamp<std::int64_t>(loop.count / std::max<std::int64_t>(loop.grain, 1), 1, most);
+  std::int64_t chunks = std::clamp<std::int64_t>(loop.count / std::max<std::int64_t>(loop.grain, 1), 1, most);
+  if (chunks > threads_) chunks -= chunks % threads_;  // equal shares, so that nobody waits for a last chunk
   if (threads_ == 1 || chunks == 1) {
     loop.call(loop.context, 0, loop.count, 0);
     return;

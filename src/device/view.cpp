@@ -37,7 +37,7 @@ std::int64_t BasicView<Pointer>::bytes_spanned() const {
 template <typename Pointer>
 BasicView<Pointer> BasicView<Pointer>::rows(std::int64_t begin, std::int64_t count) const {
   check(rank_ >= 1 && begin >= 0 && count >= 0 && begin + count <= dim(0), "rows [{}, {}) of {}", begin, begin + count,
-        describe());
+        *this);
   BasicView part = *this;
   part.data_ = data_ + begin * row_stride_ * traits(type_).block_bytes;
   part.shape_[0] = count;
@@ -47,7 +47,7 @@ BasicView<Pointer> BasicView<Pointer>::rows(std::int64_t begin, std::int64_t cou
 template <typename Pointer>
 BasicView<Pointer> BasicView<Pointer>::columns(std::int64_t begin, std::int64_t count) const {
   check(rank_ == 2 && begin >= 0 && count >= 0 && begin + count <= dim(1), "columns [{}, {}) of {}", begin,
-        begin + count, describe());
+        begin + count, *this);
   BasicView part = *this;
   part.data_ = data_ + begin * traits(type_).block_bytes;
   part.shape_[1] = count;
@@ -57,11 +57,11 @@ BasicView<Pointer> BasicView<Pointer>::columns(std::int64_t begin, std::int64_t 
 template <typename Pointer>
 BasicView<Pointer> BasicView<Pointer>::reshaped(std::initializer_list<std::int64_t> shape) const {
   BasicView other(data_, type_, shape);
-  check(other.elements() == elements(), "{} reshaped to {}", describe(), other.describe());
+  check(other.elements() == elements(), "{} reshaped to {}", *this, other);
   if (other.dim(0) == dim(0)) {
     other.row_stride_ = row_stride_;
   } else {
-    check(dense(), "{} is strided and cannot be reshaped to {}", describe(), other.describe());
+    check(dense(), "{} is strided and cannot be reshaped to {}", *this, other);
   }
   return other;
 }

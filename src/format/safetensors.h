@@ -25,6 +25,9 @@ class Safetensors final : public TensorSource {
   const TensorInfo* find(std::string_view name) const override;
   std::span<const TensorInfo> tensors() const override { return tensors_; }
   std::string_view description() const override { return description_; }
+  void release(const TensorInfo& info) const override {
+    for (const MappedFile& file : files_) file.release(info.bytes);
+  }
 
  private:
   void open_sharded(const std::filesystem::path& index);

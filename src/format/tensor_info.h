@@ -29,6 +29,8 @@ class TensorSource {
   virtual std::span<const TensorInfo> tensors() const = 0;
   // For messages: the file or folder this came from.
   virtual std::string_view description() const = 0;
+  // The caller has taken what it needs: the tensor's pages need not stay in memory. Its bytes remain readable.
+  virtual void release(const TensorInfo&) const {}
 };
 
 }  // namespace espalier

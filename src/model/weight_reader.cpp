@@ -29,8 +29,9 @@ void restore_half_split_rows(std::span<std::byte> bytes, const HeadRows& rows) {
 
 // A matrix on its way to the device: bytes of the file, or our own copy where they had to change.
 struct WeightReader::Matrix {
+  const TensorInfo& info;
   WeightPart part;
-  std::vector<std::byte> owned;
+  std::vector<std::byte> owned = {};
 
   // Row by row through float.
   void convert(DType type) {
@@ -61,22 +62,29 @@ struct WeightReader::Matrix {
 
 std::unique_ptr<const Weight> WeightReader::matrix(std::string_view name, std::int64_t outputs, std::int64_t inputs) {
   const Matrix matrix = read_matrix(name, outputs, inputs);
-  return device_.load_weight(std::span(&matrix.part, 1));
+  return load(std::span(&matrix, 1));
 }
 
 std::unique_ptr<const Weight> WeightReader::stacked(std::string_view first, std::string_view second,
                                                     std::int64_t outputs, std::int64_t inputs) {
-  const Matrix a = read_matrix(first, outputs, inputs);
-  const Matrix b = read_matrix(second, outputs, inputs);
-  const WeightPart parts[] = {a.part, b.part};
-  return device_.load_weight(parts);
+  const Matrix both[] = {read_matrix(first, outputs, inputs), read_matrix(second, outputs, inputs)};
+  return load(both);
 }
 
 std::unique_ptr<const Weight> WeightReader::rotated_matrix(std::string_view name, const HeadRows& rows,
                                                            std::int64_t inputs) {
   Matrix matrix = read_matrix(name, rows.rows(), inputs);
   if (rows.interleaved) restore_half_split_rows(matrix.own_bytes(), rows);
-  return device_.load_weight(std::span(&matrix.part, 1));
+  return load(std::span(&matrix, 1));
+}
+
+// The device has its own copy then, so the file's pages can go: each weight is in memory once.
+std::unique_ptr<const Weight> WeightReader::load(std::span<const Matrix> matrices) {
+  std::vector<WeightPart> parts;
+  for (const Matrix& matrix : matrices) parts.push_back(matrix.part);
+  auto weight = device_.load_weight(parts);
+  for (const Matrix& matrix : matrices) source_.release(matrix.info);
+  return weight;
 }
 
 Tensor WeightReader::rotated_vector(std::string_view name, const HeadRows& rows) {
@@ -111,7 +119,7 @@ const TensorInfo& WeightReader::find(std::string_view name, const std::vector<st
 
 WeightReader::Matrix WeightReader::read_matrix(std::string_view name, std::int64_t outputs, std::int64_t inputs) {
   const TensorInfo& info = find(name, {outputs, inputs});
-  Matrix matrix{{info.type, outputs, inputs, info.bytes}, {}};
+  Matrix matrix{info, {info.type, outputs, inputs, info.bytes}};
   const DType type = loaded_type(info, inputs);
   if (type != info.type) matrix.convert(type);
   return matrix;

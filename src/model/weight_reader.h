@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -59,6 +60,7 @@ class WeightReader {
 
   const TensorInfo& find(std::string_view name, const std::vector<std::int64_t>& shape);
   Matrix read_matrix(std::string_view name, std::int64_t outputs, std::int64_t inputs);
+  std::unique_ptr<const Weight> load(std::span<const Matrix> matrices);
   std::vector<float> read_vector(std::string_view name, std::int64_t size);
   DType loaded_type(const TensorInfo& info, std::int64_t inputs) const;
   Tensor to_device(const std::vector<float>& values);

@@ -28,6 +28,7 @@ struct BlockActivations {
 struct LinearCall {
   const std::uint8_t* panels = nullptr;
   std::int64_t panel_bytes = 0;
+  std::int64_t fetch_end = 0;  // panels before this one are worth prefetching: this thread will read them
   std::int64_t inputs = 0;
   std::int64_t outputs = 0;
   const void* tiles = nullptr;  // BlockActivations or floats, as written by quantise or interleave
@@ -132,6 +133,7 @@ const Kernels& avx512_kernels();
 #elif defined(__aarch64__)
 const Kernels& neon_kernels();
 const Kernels& dotprod_kernels();
+const Kernels& i8mm_kernels();
 #endif
 
 }  // namespace espalier::cpu

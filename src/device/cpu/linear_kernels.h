@@ -12,8 +12,9 @@
 namespace espalier::cpu {
 namespace {
 
-constexpr std::int64_t kPrefetchBytes = 4096;  // ahead of the block in use; the next panel follows this one
+constexpr std::int64_t kPrefetchBytes = 4096;  // ahead of the float weights in use
 constexpr std::int64_t kExpandFromTiles = 3;   // fewer tiles decode faster than they would reload
+constexpr std::int64_t kGroupPanels = 4;       // read side by side: memory serves four streams faster than one
 
 // --- activations
 // ------------------------------------------------------------------------------------------------------
@@ -327,23 +328,46 @@ inline void add_part(const DecodedBlock<Format::kParts>& w, const BlockActivatio
   for (int r = 0; r < R; ++r) acc[r] = fma(mul(w.scale[part], broadcast(x.d[r])), to_float(dot[r].total()), acc[r]);
 }
 
-template <typename Format, int R>
-inline void multiply_panel(const std::uint8_t* panel, std::int64_t panel_bytes, std::int64_t blocks,
-                           const BlockActivations<R>* x, F32 (&acc)[R]) {
-#pragma GCC unroll 8
-  for (int r = 0; r < R; ++r) acc[r] = broadcast(0.0f);
-  const std::uint8_t* ahead = panel + kPrefetchBytes;
-  const std::int64_t block_bytes = panel_bytes / blocks;
-  for (std::int64_t b = 0; b < blocks; ++b, ahead += block_bytes) {
-    for (std::int64_t line = 0; line < block_bytes; line += 64) prefetch(ahead + line);
-    DecodedBlock<Format::kParts> w;
-    decode_block<Format>(panel, blocks, b, w);
-    add_part<Format, R, 0>(w, x[b], acc);
-    if constexpr (Format::kParts == 2) add_part<Format, R, 1>(w, x[b], acc);
-    if constexpr (Format::kMinimum) {
-#pragma GCC unroll 8
-      for (int r = 0; r < R; ++r) acc[r] = fma(w.minimum, broadcast(x[b].d_sum[r]), acc[r]);
+// Brings in the panels behind a group of panels while that group is computed, all of them at the same pace.
+class GroupAhead {
+ public:
+  GroupAhead(const LinearCall& call, std::int64_t first_panel, std::int64_t panels)
+      : next_(call.panels + (first_panel + kGroupPanels) * call.panel_bytes),
+        panel_bytes_(call.panel_bytes),
+        block_bytes_(call.panel_bytes / (call.inputs / kBlock)),
+        panels_(panels) {
+    if (first_panel + kGroupPanels + panels <= call.fetch_end) blocks_left_ = panels * (call.inputs / kBlock);
+  }
+
+  // One block of one panel; called once for each block of the group, does nothing after that.
+  void fetch() {
+    if (blocks_left_ == 0) return;
+    --blocks_left_;
+    const std::uint8_t* const block = next_ + panel_ * panel_bytes_;
+    for (std::int64_t line = 0; line < block_bytes_; line += 64) prefetch(block + line);
+    if (++panel_ == panels_) {
+      panel_ = 0;
+      next_ += block_bytes_;
     }
+  }
+
+ private:
+  const std::uint8_t* next_;
+  std::int64_t panel_bytes_, block_bytes_, panels_;
+  std::int64_t blocks_left_ = 0, panel_ = 0;
+};
+
+// Adds block b of one panel for R rows.
+template <typename Format, int R>
+inline void add_block(const std::uint8_t* panel, std::int64_t blocks, std::int64_t b, const BlockActivations<R>& x,
+                      F32 (&acc)[R]) {
+  DecodedBlock<Format::kParts> w;
+  decode_block<Format>(panel, blocks, b, w);
+  add_part<Format, R, 0>(w, x, acc);
+  if constexpr (Format::kParts == 2) add_part<Format, R, 1>(w, x, acc);
+  if constexpr (Format::kMinimum) {
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) acc[r] = fma(w.minimum, broadcast(x.d_sum[r]), acc[r]);
   }
 }
 
@@ -354,13 +378,39 @@ inline void store_outputs(const LinearCall& call, std::int64_t row, std::int64_t
   store_up_to(call.y + row * call.y_stride + n, sum, count);
 }
 
-template <typename Format, int R>
-void block_tile_of_panel(const LinearCall& call, const std::uint8_t* panel, std::int64_t index, std::int64_t first) {
-  F32 acc[R];
+// P panels, the first of them number `index` of the weight, for the R rows of a tile.
+template <typename Format, int R, int P>
+inline void block_tile_of_panels(const LinearCall& call, const std::uint8_t* panels, std::int64_t index,
+                                 std::int64_t first, GroupAhead& ahead) {
   const std::int64_t blocks = call.inputs / kBlock;
-  multiply_panel<Format, R>(panel, call.panel_bytes, blocks, block_tile<R>(call.tiles, first, blocks), acc);
+  const BlockActivations<R>* const x = block_tile<R>(call.tiles, first, blocks);
+  F32 acc[P][R];
+#pragma GCC unroll 4
+  for (int i = 0; i < P; ++i)
 #pragma GCC unroll 8
-  for (int r = 0; r < R; ++r) store_outputs(call, first + r, index, acc[r]);
+    for (int r = 0; r < R; ++r) acc[i][r] = broadcast(0.0f);
+  for (std::int64_t b = 0; b < blocks; ++b) {
+#pragma GCC unroll 4
+    for (int i = 0; i < P; ++i) {
+      ahead.fetch();
+      add_block<Format, R>(panels + i * call.panel_bytes, blocks, b, x[b], acc[i]);
+    }
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < P; ++i)
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) store_outputs(call, first + r, index + i, acc[i][r]);
+}
+
+// Panels [begin, end) for one tile of rows.
+template <typename Format, int R>
+void block_tile_of_group(const LinearCall& call, std::int64_t begin, std::int64_t end, std::int64_t first,
+                         GroupAhead& ahead) {
+  constexpr int P = kBlockPanels[R - 1];
+  const auto panel = [&](std::int64_t i) { return call.panels + i * call.panel_bytes; };
+  for (; begin + P <= end; begin += P) block_tile_of_panels<Format, R, P>(call, panel(begin), begin, first, ahead);
+  if constexpr (P > 1)
+    for (; begin < end; ++begin) block_tile_of_panels<Format, R, 1>(call, panel(begin), begin, first, ahead);
 }
 
 template <typename Format>
@@ -372,22 +422,34 @@ void expand_panel(const std::uint8_t* panel, std::int64_t blocks, std::uint8_t* 
   }
 }
 
+// One panel for many tiles of rows.
+template <typename Format>
+void expanded_panel(const LinearCall& call, std::int64_t index, GroupAhead& ahead) {
+  const std::uint8_t* const panel = call.panels + index * call.panel_bytes;
+  expand_panel<Format>(panel, call.inputs / kBlock, call.scratch);
+  for_each_tile(call.rows, [&](auto count, std::int64_t first) {
+    constexpr int R = decltype(count)::kCount;
+    if constexpr (R == kTileRows) {
+      block_tile_of_panels<Expanded<Format>, R, 1>(call, call.scratch, index, first, ahead);
+    } else {
+      block_tile_of_panels<Format, R, 1>(call, panel, index, first, ahead);
+    }
+  });
+}
+
 template <typename Format>
 void block_linear(const LinearCall& call, std::int64_t panel_begin, std::int64_t panel_end) {
   const bool expands = call.rows >= kExpandFromTiles * kTileRows;
-  for (std::int64_t i = panel_begin; i < panel_end; ++i) {
-    const std::uint8_t* const panel = call.panels + i * call.panel_bytes;
-    if (expands) expand_panel<Format>(panel, call.inputs / kBlock, call.scratch);
-    for_each_tile(call.rows, [&](auto count, std::int64_t first) {
-      constexpr int R = decltype(count)::kCount;
-      if constexpr (R == kTileRows) {
-        if (expands) {
-          block_tile_of_panel<Expanded<Format>, R>(call, call.scratch, i, first);
-          return;
-        }
-      }
-      block_tile_of_panel<Format, R>(call, panel, i, first);
-    });
+  for (std::int64_t i = panel_begin; i < panel_end; i += kGroupPanels) {
+    const std::int64_t end = i + kGroupPanels < panel_end ? i + kGroupPanels : panel_end;
+    GroupAhead ahead(call, i, end - i);
+    if (expands) {
+      for (std::int64_t j = i; j < end; ++j) expanded_panel<Format>(call, j, ahead);
+    } else {
+      for_each_tile(call.rows, [&](auto count, std::int64_t first) {
+        block_tile_of_group<Format, decltype(count)::kCount>(call, i, end, first, ahead);
+      });
+    }
   }
 }
 
@@ -442,9 +504,8 @@ void float_tile(const LinearCall& call, std::int64_t begin, std::int64_t end, st
 
 template <typename Type>
 void float_linear(const LinearCall& call, std::int64_t panel_begin, std::int64_t panel_end) {
-  constexpr std::int64_t kGroup = 4;  // panels that stay in the cache while all tiles pass
-  for (std::int64_t i = panel_begin; i < panel_end; i += kGroup) {
-    const std::int64_t end = i + kGroup < panel_end ? i + kGroup : panel_end;
+  for (std::int64_t i = panel_begin; i < panel_end; i += kGroupPanels) {
+    const std::int64_t end = i + kGroupPanels < panel_end ? i + kGroupPanels : panel_end;
     for_each_tile(call.rows, [&](auto count, std::int64_t first) {
       float_tile<Type, decltype(count)::kCount>(call, i, end, first);
     });

@@ -11,6 +11,7 @@ namespace {
 constexpr std::int64_t kMostRows = 256;             // at a time: their tiles stay in the second-level cache
 constexpr std::int64_t kBlocksPerThread = 64;       // quantised in the time of a barrier
 constexpr std::int64_t kFloatsPerThread = 4096;     // interleaved, likewise
+constexpr std::int64_t kUnitsPerChunk = 4;          // at least: kernels read four panels side by side
 constexpr std::int64_t kBytesPerChunk = 16 * 1024;  // of weights times tiles of rows
 
 }  // namespace
@@ -90,22 +91,26 @@ void LinearRunner::run_jobs(std::int64_t rows, std::int64_t inputs) {
       units,
       [&](std::int64_t begin, std::int64_t end, int thread) {
         std::byte* const scratch = scratch_[static_cast<std::size_t>(thread)].at_least(scratch_bytes);
-        run_units(begin, end, reinterpret_cast<std::uint8_t*>(scratch));
+        const std::int64_t share_end = units * (thread + 1) / pool_.threads();
+        run_units(begin, end, std::max(end, share_end), reinterpret_cast<std::uint8_t*>(scratch));
       },
-      std::max<std::int64_t>(1, kBytesPerChunk / (unit_bytes * tiles)));
+      std::max(kUnitsPerChunk, kBytesPerChunk / (unit_bytes * tiles)));
 }
 
-// Units are counted over all jobs.
-void LinearRunner::run_units(std::int64_t begin, std::int64_t end, std::uint8_t* scratch) const {
+// Units are counted over all jobs. The thread expects to go on up to `fetch_end`.
+void LinearRunner::run_units(std::int64_t begin, std::int64_t end, std::int64_t fetch_end,
+                             std::uint8_t* scratch) const {
   for (const Job& job : jobs_) {
     if (begin < job.units && end > 0) {
       LinearCall call = job.call;
       call.scratch = scratch;
+      call.fetch_end = std::min(fetch_end, job.units) * job.unit_panels;
       job.kernel(call, std::max<std::int64_t>(begin, 0) * job.unit_panels,
                  std::min(std::min(end, job.units) * job.unit_panels, job.panels));
     }
     begin -= job.units;
     end -= job.units;
+    fetch_end -= job.units;
   }
 }
 

@@ -33,7 +33,7 @@ class LinearRunner {
   const void* interleaved(ConstView x);
   void add_job(const PackedPart& part, const Projection& projection, ConstView x, std::int64_t first_row);
   void run_jobs(std::int64_t rows, std::int64_t inputs);
-  void run_units(std::int64_t begin, std::int64_t end, std::uint8_t* scratch) const;
+  void run_units(std::int64_t begin, std::int64_t end, std::int64_t fetch_end, std::uint8_t* scratch) const;
   LinearKernel kernel_for(DType type) const;
 
   const Kernels& kernels_;

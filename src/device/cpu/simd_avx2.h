@@ -25,6 +25,7 @@ struct Mask {
 
 constexpr int kTileRows = 4;                  // sixteen registers hold no more sums
 constexpr int kFloatPanels[] = {4, 2, 1, 1};  // panels side by side for 1, 2, ... rows of float weights
+constexpr int kBlockPanels[] = {4, 2, 1, 1};  // and of block-quantised ones
 
 inline F32 load(const float* p) {
   return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)};

@@ -22,6 +22,7 @@ using Mask = __mmask16;
 
 constexpr int kTileRows = 8;  // 8 float and 8 integer sums, 8 decoded groups, scale and minimum: 26 registers
 constexpr int kFloatPanels[] = {4, 4, 2, 2, 2, 2, 2, 2};  // panels side by side for 1, 2, ... rows of float weights
+constexpr int kBlockPanels[] = {4, 4, 4, 2, 2, 1, 1, 1};  // and of block-quantised ones
 
 inline __mmask16 first_lanes(std::int64_t n) {
   return static_cast<__mmask16>((1u << n) - 1u);

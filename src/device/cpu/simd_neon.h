@@ -26,6 +26,7 @@ struct Mask {
 
 constexpr int kTileRows = 4;                  // sixteen registers of integer sums, the others for weights and inputs
 constexpr int kFloatPanels[] = {4, 2, 1, 1};  // panels side by side for 1, 2, ... rows of float weights
+constexpr int kBlockPanels[] = {2, 1, 1, 1};  // and of block-quantised ones
 
 // The same operation on each of the four registers.
 template <typename Result, typename Operation>
