@@ -21,22 +21,6 @@ void pause_briefly() {
 #endif
 }
 
-// Spins until the condition holds; false when it still does not after kSpinTime.
-template <typename Condition>
-bool spin_until(const Condition& condition) {
-  for (int i = 0; i < 64; ++i) {
-    if (condition()) return true;
-    pause_briefly();
-  }
-  const auto give_up = std::chrono::steady_clock::now() + kSpinTime;
-  while (std::chrono::steady_clock::now() < give_up)
-    for (int i = 0; i < 32; ++i) {
-      if (condition()) return true;
-      pause_briefly();
-    }
-  return condition();
-}
-
 std::uint64_t packed(std::uint64_t next, std::uint64_t end) {
   return end << 32 | next;
 }
@@ -54,6 +38,30 @@ ThreadPool::~ThreadPool() {
   ++generation_;
   generation_.notify_all();
   for (std::thread& worker : workers_) worker.join();
+}
+
+void ThreadPool::set_idle_work(IdleWork work, void* context) {
+  idle_context_ = context;
+  idle_work_ = work;
+}
+
+// Waits for the condition, with idle work or spinning; false when it still does not hold after kSpinTime.
+template <typename Condition>
+bool ThreadPool::wait_a_while(const Condition& condition, int thread) {
+  if (const IdleWork work = idle_work_.load(std::memory_order_acquire))
+    while (!condition())
+      if (!work(idle_context_.load(std::memory_order_relaxed), thread)) break;
+  for (int i = 0; i < 64; ++i) {
+    if (condition()) return true;
+    pause_briefly();
+  }
+  const auto give_up = std::chrono::steady_clock::now() + kSpinTime;
+  while (std::chrono::steady_clock::now() < give_up)
+    for (int i = 0; i < 32; ++i) {
+      if (condition()) return true;
+      pause_briefly();
+    }
+  return condition();
 }
 
 void ThreadPool::run_loop(const Loop& loop) {
@@ -83,7 +91,7 @@ void ThreadPool::work(int thread) {
   std::uint32_t seen = 0;
   while (!stop_.load(std::memory_order_relaxed)) {
     const auto called = [&] { return generation_.load(std::memory_order_acquire) != seen; };
-    if (!spin_until(called)) {
+    if (!wait_a_while(called, thread)) {
       sleepers_.fetch_add(1);
       generation_.wait(seen);
       sleepers_.fetch_sub(1);
@@ -140,7 +148,7 @@ bool ThreadPool::all_done() const {
 }
 
 void ThreadPool::wait_for_chunks() {
-  while (!spin_until([this] { return all_done(); })) {
+  while (!wait_a_while([this] { return all_done(); }, 0)) {
     const std::uint32_t seen = finished_.load();
     caller_sleeps_.store(true);
     if (!all_done()) finished_.wait(seen);

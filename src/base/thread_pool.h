@@ -29,6 +29,12 @@ class ThreadPool {
 
   int threads() const { return threads_; }
 
+  // Something useful for threads that wait: called again and again, with the number of the thread, until it returns
+  // false or there is work. It must be quick (well below a microsecond), must not throw and needs no loop to run.
+  using IdleWork = bool (*)(void* context, int thread);
+  // While no loop runs. `context` must outlive the pool.
+  void set_idle_work(IdleWork work, void* context);
+
   // Calls body(begin, end), or body(begin, end, thread) with thread < threads(), on disjoint ranges that cover
   // [0, count). Ranges hold at least `grain` items where there are so many; a loop of one range runs in the caller.
   template <typename Body>
@@ -69,6 +75,8 @@ class ThreadPool {
   void run_chunk(std::uint64_t chunk, int thread);
   void wait_for_chunks();
   bool all_done() const;
+  template <typename Condition>
+  bool wait_a_while(const Condition& condition, int thread);
 
   const int threads_;
   std::unique_ptr<Share[]> shares_;
@@ -81,6 +89,9 @@ class ThreadPool {
 
   std::mutex failure_mutex_;
   std::exception_ptr failure_;
+
+  std::atomic<IdleWork> idle_work_ = nullptr;
+  std::atomic<void*> idle_context_ = nullptr;
 
   alignas(128) std::atomic<std::uint32_t> generation_ = 0;  // counts loops; idle threads watch it
   std::atomic<int> sleepers_ = 0;

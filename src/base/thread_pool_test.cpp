@@ -77,5 +77,22 @@ TEST(ThreadPool, RethrowsAnErrorAndStaysUsable) {
   }
 }
 
+TEST(ThreadPool, IdleWorkIsDoneUntilItHasNothingLeftAndLoopsStillRun) {
+  std::atomic<int> left = 0;
+  ThreadPool pool(3);
+  pool.set_idle_work(
+      [](void* context, int thread) {
+        EXPECT_LT(thread, 3);
+        return static_cast<std::atomic<int>*>(context)->fetch_sub(1) > 0;
+      },
+      &left);
+  for (int round = 0; round < 200; ++round) {
+    left = 20;
+    std::atomic<std::int64_t> sum = 0;
+    pool.run(64, [&](std::int64_t begin, std::int64_t end) { sum += end - begin; });
+    EXPECT_EQ(sum, 64);
+  }
+}
+
 }  // namespace
 }  // namespace espalier

@@ -11,6 +11,7 @@
 #include "device/cpu/kernels.h"
 #include "device/cpu/linear_runner.h"
 #include "device/cpu/packed_weight.h"
+#include "device/cpu/read_ahead.h"
 #include "device/host_views.h"
 
 namespace espalier {
@@ -29,6 +30,7 @@ const Kernels& kernels_for(Isa isa) {
 #elif defined(__aarch64__)
     case Isa::neon: return neon_kernels();
     case Isa::dotprod: return dotprod_kernels();
+    case Isa::i8mm: return i8mm_kernels();
 #endif
     default: throw std::logic_error(fmt::format("no kernels for {} in this build", espalier::name(isa)));
   }
@@ -60,7 +62,15 @@ bool safe_in_order(const std::int32_t* from, const std::int32_t* to, std::int64_
 class CpuDevice final : public Device {
  public:
   CpuDevice(int threads, Isa isa)
-      : isa_(isa), kernels_(kernels_for(isa)), pool_(threads), linear_(kernels_, pool_), attention_(kernels_, pool_) {}
+      : isa_(isa),
+        kernels_(kernels_for(isa)),
+        read_ahead_(threads),
+        pool_(threads),
+        linear_(kernels_, pool_, read_ahead_),
+        attention_(kernels_, pool_) {
+    pool_.set_idle_work([](void* ahead, int thread) { return static_cast<ReadAhead*>(ahead)->fetch(thread); },
+                        &read_ahead_);
+  }
 
   std::string_view name() const override { return "cpu"; }
   std::string_view isa() const override { return espalier::name(isa_); }
@@ -211,6 +221,7 @@ class CpuDevice final : public Device {
 
   Isa isa_;
   const Kernels& kernels_;
+  ReadAhead read_ahead_;  // before the pool, whose threads use it as long as they live
   ThreadPool pool_;
   WeightArena arena_;
   LinearRunner linear_;

@@ -5,6 +5,7 @@
 #if defined(__x86_64__)
 #include <cpuid.h>
 #elif defined(__aarch64__)
+#include <asm/hwcap.h>
 #include <sys/auxv.h>
 #endif
 
@@ -17,7 +18,7 @@ struct IsaName {
 };
 
 constexpr IsaName kNames[] = {
-    {Isa::avx2, "avx2"}, {Isa::avx512, "avx512"}, {Isa::neon, "neon"}, {Isa::dotprod, "dotprod"}};
+    {Isa::avx2, "avx2"}, {Isa::avx512, "avx512"}, {Isa::neon, "neon"}, {Isa::dotprod, "dotprod"}, {Isa::i8mm, "i8mm"}};
 
 #if defined(__x86_64__)
 bool bit(std::uint32_t word, int index) {
@@ -60,9 +61,10 @@ std::vector<Isa> supported_isas() {
   std::vector<Isa> found = {Isa::avx2};
   if (has_avx512_vnni()) found.push_back(Isa::avx512);
 #elif defined(__aarch64__)
-  constexpr unsigned long kDotprod = 1ul << 20;  // HWCAP_ASIMDDP
   std::vector<Isa> found = {Isa::neon};
-  if ((getauxval(AT_HWCAP) & kDotprod) != 0) found.push_back(Isa::dotprod);
+  const bool dotprod = (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
+  if (dotprod) found.push_back(Isa::dotprod);
+  if (dotprod && (getauxval(AT_HWCAP2) & HWCAP2_I8MM) != 0) found.push_back(Isa::i8mm);
 #endif
   return found;
 }

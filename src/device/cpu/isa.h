@@ -13,6 +13,7 @@ enum class Isa {
   avx512,   // AVX-512 F, BW, DQ, VL and VNNI
   neon,     // Armv8.2-A, the baseline of Arm builds
   dotprod,  // and sdot
+  i8mm,     // and smmla
 };
 
 // "avx512" and so on, as --isa spells them.

@@ -10,7 +10,7 @@
 namespace espalier {
 namespace {
 
-constexpr Isa kAll[] = {Isa::avx2, Isa::avx512, Isa::neon, Isa::dotprod};
+constexpr Isa kAll[] = {Isa::avx2, Isa::avx512, Isa::neon, Isa::dotprod, Isa::i8mm};
 
 TEST(Isa, NamesAreReadBack) {
   for (const Isa isa : kAll) EXPECT_EQ(parse_isa(name(isa)), isa);
@@ -24,6 +24,13 @@ TEST(Isa, TheBaselineOfTheBuildIsAlwaysSupported) {
 #else
   EXPECT_EQ(supported_isas().front(), Isa::neon);
 #endif
+}
+
+TEST(Isa, ADeviceTakesTheFastestUnlessTold) {
+  const auto supported = supported_isas();
+  EXPECT_TRUE(std::is_sorted(supported.begin(), supported.end()));  // as the enumeration lists them
+  EXPECT_EQ(make_cpu_device({.threads = 1})->isa(), name(supported.back()));
+  for (const Isa isa : supported) EXPECT_EQ(make_cpu_device({.threads = 1, .isa = isa})->isa(), name(isa));
 }
 
 TEST(Isa, ADeviceForInstructionsThisMachineLacksIsRefused) {

@@ -2,11 +2,17 @@
 #include "device/cpu/simd_neon.h"
 
 #include "device/cpu/kernel_table.h"
+#include "device/cpu/linear_kernels_halves.h"
 
 namespace espalier::cpu {
+namespace {
+
+constexpr Kernels kSdotKernels = with_halved_linears<SdotUnit>(kKernels);
+
+}  // namespace
 
 const Kernels& dotprod_kernels() {
-  return kKernels;
+  return kSdotKernels;
 }
 
 }  // namespace espalier::cpu

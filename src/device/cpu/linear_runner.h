@@ -9,12 +9,14 @@
 #include "device/cpu/host_memory.h"
 #include "device/cpu/kernels.h"
 #include "device/cpu/packed_weight.h"
+#include "device/cpu/read_ahead.h"
 
 namespace espalier::cpu {
 
 class LinearRunner {
  public:
-  LinearRunner(const Kernels& kernels, ThreadPool& pool);
+  // All three must outlive the runner.
+  LinearRunner(const Kernels& kernels, ThreadPool& pool, ReadAhead& read_ahead);
 
   void run(ConstView x, std::span<const Projection> projections);
 
@@ -33,6 +35,7 @@ class LinearRunner {
   const void* interleaved(ConstView x);
   void add_job(const PackedPart& part, const Projection& projection, ConstView x, std::int64_t first_row);
   void run_jobs(std::int64_t rows, std::int64_t inputs);
+  void announce(std::int64_t units);
   void run_units(std::int64_t begin, std::int64_t end, std::int64_t fetch_end, std::uint8_t* scratch) const;
   LinearKernel kernel_for(DType type) const;
 
@@ -44,6 +47,8 @@ class LinearRunner {
   Scratch block_memory_;
   Scratch float_memory_;
   std::vector<Scratch> scratch_;  // by thread
+  ReadAhead& read_ahead_;
+  std::vector<ReadAhead::Place> starts_;  // by thread, of the jobs at hand
 };
 
 }  // namespace espalier::cpu
