@@ -7,7 +7,7 @@ export JOBS FUZZ_SECONDS
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo build model test test-fast bench fuzz format format-check clean
+.PHONY: help demo build model test test-fast test-arm test-train bench fuzz format format-check clean
 
 help: ## list what make can do
 	@echo "Espalier: speculation changes the speed, never the text. Start with: make demo"
@@ -30,6 +30,12 @@ test: ## everything a change has to pass: tests, sanitizers, both compilers, for
 test-fast: ## only the fast tests of the release build
 	@scripts/test fast
 
+test-arm: ## build for Arm and run the tests of the CPU device emulated
+	@scripts/test-arm
+
+test-train: ## test the training pipeline (installs PyTorch into train/.venv)
+	@scripts/test-train
+
 bench: ## run the benchmark programs of the release build
 	@scripts/bench
 
@@ -43,4 +49,4 @@ format-check: ## fail if a C++ source is not formatted
 	@scripts/format --check
 
 clean: ## remove all build folders (the model stays)
-	rm -rf build build-sanitize build-clang build-fuzz
+	rm -rf build build-sanitize build-clang build-fuzz build-arm

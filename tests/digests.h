@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <span>
 #include <string>
 
 #include "device/device.h"
@@ -11,6 +12,9 @@ namespace espalier::testing {
 
 // "llama2" -> {"logits": ..., "kv_f16": ..., ...}
 using Digests = std::map<std::string, std::map<std::string, std::string>>;
+
+// Of floats; a NaN is an error, its bits are not pinned.
+std::string digest(std::span<const float> values);
 
 Digests tiny_model_digests(Device& device);
 Digests default_model_digests(Device& device);  // needs the default model

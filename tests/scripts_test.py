@@ -295,6 +295,13 @@ class Setup(unittest.TestCase):
             self.assertEqual((result.returncode, result.stdout, result.stderr), (code, "", ""), group)
         self.assertEqual(self.apt_calls(), "")
 
+    def test_libraries_are_printed_without_the_programs_and_nothing_is_installed(self):
+        result = self.setup_script("--libraries", "build", "test", "arm")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(result.stdout.split(), "libfmt-dev nlohmann-json3-dev libcli11-dev libpcre2-dev libicu-dev "
+                         "libsentencepiece-dev libssl-dev libgtest-dev libgmock-dev libbenchmark-dev".split())
+        self.assertEqual(self.apt_calls(), "")
+
     def test_a_failing_apt_is_one_line_of_ours(self):
         self.command("apt-get", "exit 100")
         (self.bin / "ninja").unlink()
@@ -331,7 +338,7 @@ class Repository(unittest.TestCase):
     def test_make_without_a_target_lists_every_public_target(self):
         listed = subprocess.run(["make", "-s", "-C", str(ROOT), "--no-print-directory"], text=True, capture_output=True,
                                 check=True).stdout
-        for target in ("demo", "build", "model", "test", "test-fast", "bench", "fuzz", "format", "format-check"):
+        for target in ("demo", "build", "model", "test", "test-fast", "test-arm", "bench", "fuzz", "format", "format-check"):
             self.assertIn(f"make {target} ", listed)
 
 
