@@ -1,0 +1,241 @@
+"""The configuration of a run: a TOML file read into plain dataclasses.
+
+Every key has a type, and most have a default that is said here. What is not known is refused, because a misspelt key that
+is silently ignored costs a training. Attribute names are the TOML keys; paths are relative to the current folder.
+"""
+
+import dataclasses
+import hashlib
+import json
+import tomllib
+import types
+import typing
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+class InputError(Exception):
+    """One line for the user: where, what, expected, got. run.py prints it and exits with 1."""
+
+
+@dataclass
+class TeacherConfig:
+    path: str  # Hugging Face folder or GGUF file
+    dtype: str = "auto"  # "bfloat16", "float32" or "auto": bfloat16 on a GPU, float32 on a CPU
+    tokenizer: str = ""  # folder of the tokenizer where the teacher's folder has none; "" = beside the teacher
+
+
+@dataclass
+class PrepareConfig:
+    prompts: list[str]  # .jsonl or .jsonl.zst files; one object with "turns" a line
+    evaluation: list[str] = field(default_factory=list)  # .jsonl files no training prompt may overlap with
+    system: str | None = None  # None: whatever the chat template does without a system message
+    max_prompt_tokens: int = 512  # longer first turns are dropped, longer follow-ups cut off their conversation
+    held_aside: int = 500  # prompts never trained on: simulate and trees use them
+
+
+@dataclass
+class DistilConfig:
+    max_new_tokens: int = 384
+    batch: int = 2048  # slots generating at the same time; does not change what a sequence says, up to rounding
+    greedy_share: float = 1.0  # the rest is sampled
+    temperature: float = 0.8
+    top_p: float = 0.95
+    followups: int = 1  # how many later turns of a prompt are answered
+    limit: int = 0  # training prompts to answer, in the order of the files; 0 = all
+    shard_prompts: int = 8192
+
+
+@dataclass
+class VocabularyConfig:
+    size: int = 16384
+
+
+@dataclass
+class Eagle3Config:
+    taps: list[int]  # ascending boundaries: the residual stream entering layer i
+    hidden: int = 0  # 0 = the teacher's, here and below
+    intermediate: int = 0
+    heads: int = 0
+    kv_heads: int = 0
+    rope_theta: float = 10000.0
+    unroll: int = 7
+    loss_decay: float = 0.8
+    steps: int = 4500
+    tokens_per_batch: int = 32768  # padded tokens a step, over all ranks
+    max_tokens: int = 1024
+    peak_rate: float = 2e-3
+    final_rate: float = 0.0  # where the cosine ends
+    warmup: int = 100
+    clip: float = 0.5
+    betas: list[float] = field(default_factory=lambda: [0.9, 0.95])
+    weight_decay: float = 0.0
+    checkpoint_every: int = 1000
+    log_every: int = 25
+    stop_after_seconds: float = 0.0  # 0 = off; else save a checkpoint and end cleanly, so that a later call goes on
+    from_checkpoint: str = ""
+
+
+@dataclass
+class MedusaConfig:
+    heads: int = 4
+    blocks: int = 1
+    loss_decay: float = 0.8
+    steps: int = 2000
+    tokens_per_batch: int = 32768
+    max_tokens: int = 1024
+    peak_rate: float = 1e-3
+    final_rate: float = 0.0
+    warmup: int = 100
+    clip: float = 0.5
+    betas: list[float] = field(default_factory=lambda: [0.9, 0.95])
+    weight_decay: float = 0.0
+    checkpoint_every: int = 1000
+    log_every: int = 25
+    stop_after_seconds: float = 0.0
+    from_checkpoint: str = ""
+
+
+@dataclass
+class ExportConfig:
+    out_eagle3: str = ""  # "" = WORK/export/eagle3 and WORK/export/medusa
+    out_medusa: str = ""
+    dtype: str = "float16"  # "float16", "bfloat16" or "float32"
+
+
+@dataclass
+class SimulateConfig:
+    turns: list[str] = field(default_factory=list)  # turns.json files of the engine; none = the held-aside sequences
+    max_sequences: int = 500
+    depths: int = 8  # how deep acceptance is followed
+
+
+@dataclass
+class TreesConfig:
+    sizes: list[int] = field(default_factory=lambda: [8, 16, 32, 60])  # nodes, the root included
+    step_costs: str = ""  # JSON of `espalier bench --json`; "" = every step costs the same
+
+
+@dataclass
+class Config:
+    work: str  # the folder of all artefacts
+    teacher: TeacherConfig
+    prepare: PrepareConfig
+    eagle3: Eagle3Config
+    distil: DistilConfig = field(default_factory=DistilConfig)
+    vocabulary: VocabularyConfig = field(default_factory=VocabularyConfig)
+    medusa: MedusaConfig = field(default_factory=MedusaConfig)
+    export: ExportConfig = field(default_factory=ExportConfig)
+    simulate: SimulateConfig = field(default_factory=SimulateConfig)
+    trees: TreesConfig = field(default_factory=TreesConfig)
+    seed: int = 1
+    device: str = "auto"  # "auto" = the GPU of this rank if there is one, else "cpu"
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.work)
+
+
+def read_config(path: Path) -> Config:
+    """Reads and checks a file. Raises InputError with one line that names the file and the key."""
+    try:
+        table = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: expected TOML, got {error}") from error
+    try:
+        config = build(Config, table, "")
+        check_values(config)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+    return config
+
+
+def build(kind, table: dict, where: str):
+    """A dataclass from a TOML table: every key known, every value of its type, nothing needed left out."""
+    known = {item.name: item for item in dataclasses.fields(kind)}
+    for key in table:
+        if key not in known:
+            raise InputError(f"{where}{key}: unknown key, expected one of {', '.join(known)}")
+    hints = typing.get_type_hints(kind)
+    values = {key: convert(hints[key], value, where + key) for key, value in table.items()}
+    for name, item in known.items():
+        needed = item.default is dataclasses.MISSING and item.default_factory is dataclasses.MISSING
+        if needed and name not in values:
+            raise InputError(f"{where}{name}: missing")
+    return kind(**values)
+
+
+def convert(kind, value, where: str):
+    if dataclasses.is_dataclass(kind):
+        if not isinstance(value, dict):
+            raise InputError(f"{where}: expected a table, got {value!r}")
+        return build(kind, value, where + ".")
+    if isinstance(kind, types.UnionType):  # only "str | None" occurs: TOML has no null, so a given value is the other
+        kind = typing.get_args(kind)[0]
+    if typing.get_origin(kind) is list:
+        if not isinstance(value, list):
+            raise InputError(f"{where}: expected a list, got {value!r}")
+        return [convert(typing.get_args(kind)[0], item, f"{where}[{i}]") for i, item in enumerate(value)]
+    if kind is float and type(value) is int:
+        return float(value)
+    if type(value) is not kind:
+        raise InputError(f"{where}: expected {kind.__name__}, got {value!r}")
+    return value
+
+
+def one_of(*names):
+    return lambda value: value in names
+
+
+POSITIVE = (lambda value: value > 0, "more than 0")
+NOT_NEGATIVE = (lambda value: value >= 0, "zero or more")
+
+RULES = {  # what types cannot say: (whether a value is fine, what was expected)
+    "teacher.dtype": (one_of("auto", "bfloat16", "float32"), "auto, bfloat16 or float32"),
+    "prepare.prompts": (bool, "at least one file"),
+    "prepare.max_prompt_tokens": POSITIVE,
+    "prepare.held_aside": NOT_NEGATIVE,
+    "distil.max_new_tokens": POSITIVE,
+    "distil.batch": POSITIVE,
+    "distil.greedy_share": (lambda share: 0 <= share <= 1, "0 to 1"),
+    "distil.temperature": POSITIVE,
+    "distil.top_p": (lambda share: 0 < share <= 1, "more than 0, at most 1"),
+    "distil.followups": NOT_NEGATIVE,
+    "distil.limit": NOT_NEGATIVE,
+    "distil.shard_prompts": POSITIVE,
+    "vocabulary.size": POSITIVE,
+    "eagle3.taps": (lambda taps: taps == sorted(set(taps)) and taps[:1] >= [0], "ascending boundaries"),
+    "eagle3.unroll": POSITIVE,
+    "medusa.heads": POSITIVE,
+    "medusa.blocks": POSITIVE,
+    "export.dtype": (one_of("float16", "bfloat16", "float32"), "float16, bfloat16 or float32"),
+}
+TRAINING_RULES = {  # the same for both kinds of heads
+    "steps": POSITIVE,
+    "peak_rate": POSITIVE,
+    "max_tokens": (lambda count: count > 0 and count % 64 == 0, "a multiple of 64"),
+    "betas": (lambda betas: len(betas) == 2, "two numbers"),
+    "checkpoint_every": POSITIVE,
+    "log_every": POSITIVE,
+}
+
+
+def check_values(config: Config) -> None:
+    both = {f"{kind}.{key}": rule for kind in ("eagle3", "medusa") for key, rule in TRAINING_RULES.items()}
+    for name, (fine, expected) in (RULES | both).items():
+        section, key = name.split(".")
+        value = getattr(getattr(config, section), key)
+        if not fine(value):
+            raise InputError(f"{name}: expected {expected}, got {value!r}")
+    for name, training in (("eagle3", config.eagle3), ("medusa", config.medusa)):
+        if training.tokens_per_batch < training.max_tokens:
+            got = training.tokens_per_batch
+            raise InputError(f"{name}.tokens_per_batch: expected at least max_tokens, {training.max_tokens}, got {got}")
+
+
+def digest(*parts) -> str:
+    """A short name for a combination of dataclasses, strings and numbers: artefacts are found again by what made them."""
+    plain = [dataclasses.asdict(part) if dataclasses.is_dataclass(part) else part for part in parts]
+    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:16]

@@ -1,0 +1,324 @@
+"""Trained heads as files that engines read.
+
+EAGLE-3, in export.out_eagle3 (SpecForge's layout, which SafeAILab's loader reads too):
+    config.json, model.safetensors (d2t offsets and t2d included), vocab_order.json (the teacher's ids in the draft
+    vocabulary, most frequent first)
+    head.gguf        architecture eagle3 as llama.cpp reads it, in export.dtype
+    head-q8_0.gguf   the same with matrices in Q8_0
+Medusa, in export.out_medusa (layout B: blocks only, the output matrix is the teacher's):
+    config.json, medusa_lm_head.safetensors; `trees` adds the choices files
+Both get a README.md (card.py). Every file appears whole or not at all, the weights last.
+
+Names, shapes and conventions: docs/drafters.md.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+
+from .card import write_card
+from .config import Config, InputError
+from .eagle3 import Eagle3, Shape, shape_of
+from .files import read_json, write_json, written_whole
+from .medusa import Medusa
+from .teacher import Teacher, teacher_of
+from .trainer import read_checkpoint
+from .vocabulary import load_vocabulary
+
+DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32}
+SMALLEST_CONTEXT = 8192
+GGUF_KINDS = {
+    "float16": ("F16", "MOSTLY_F16"),
+    "bfloat16": ("BF16", "MOSTLY_BF16"),
+    "float32": ("F32", "ALL_F32"),
+    "q8_0": ("Q8_0", "MOSTLY_Q8_0"),
+}
+GGUF_NAMES = {
+    "fc.weight": "fc.weight",
+    "midlayer.input_layernorm.weight": "blk.0.attn_norm.weight",
+    "midlayer.hidden_norm.weight": "blk.0.attn_norm_2.weight",
+    "midlayer.self_attn.q_proj.weight": "blk.0.attn_q.weight",
+    "midlayer.self_attn.k_proj.weight": "blk.0.attn_k.weight",
+    "midlayer.self_attn.v_proj.weight": "blk.0.attn_v.weight",
+    "midlayer.self_attn.o_proj.weight": "blk.0.attn_output.weight",
+    "midlayer.post_attention_layernorm.weight": "blk.0.ffn_norm.weight",
+    "midlayer.mlp.gate_proj.weight": "blk.0.ffn_gate.weight",
+    "midlayer.mlp.up_proj.weight": "blk.0.ffn_up.weight",
+    "midlayer.mlp.down_proj.weight": "blk.0.ffn_down.weight",
+    "norm.weight": "output_norm.weight",
+    "lm_head.weight": "output.weight",
+}
+
+
+def main(config: Config) -> None:
+    """Exports whatever has been trained."""
+    teacher = teacher_of(config)
+    kinds = [kind for kind in ("eagle3", "medusa") if (config.folder / kind / "checkpoint.pt").exists()]
+    if not kinds:
+        raise InputError(
+            f"{config.folder}: expected eagle3/checkpoint.pt or medusa/checkpoint.pt, got neither; train first"
+        )
+    for kind in kinds:
+        checkpoint = read_checkpoint(config.folder / kind / "checkpoint.pt")
+        {"eagle3": export_eagle3, "medusa": export_medusa}[kind](config, teacher, checkpoint)
+        write_card(config, kind, out_folder(config, kind), teacher.name, teacher.source_sha256)
+
+
+def out_folder(config: Config, kind: str) -> Path:
+    return Path(getattr(config.export, f"out_{kind}") or config.folder / "export" / kind)
+
+
+def teacher_fields(teacher: Teacher) -> dict:
+    """How an engine finds the heads of a teacher."""
+    return {"teacher": teacher.name, "teacher_sha256": teacher.source_sha256}
+
+
+def save_readable(tensors: dict[str, torch.Tensor], path: Path) -> None:
+    """safetensors creates files that only their owner reads; heads are there to be shared."""
+    save_file(tensors, path, metadata={"format": "pt"})
+    path.chmod(0o644)
+
+
+# EAGLE-3
+
+
+def export_eagle3(config: Config, teacher: Teacher, checkpoint: dict) -> None:
+    vocabulary = load_vocabulary(config)
+    shape = shape_of(config, teacher)
+    out = out_folder(config, "eagle3")
+    ids = torch.as_tensor(vocabulary.ids, dtype=torch.int64)
+    tensors = eagle3_tensors(shape, checkpoint["model"])
+    write_json(out / "config.json", eagle3_config(config, teacher, shape, len(ids)))
+    write_json(out / "vocab_order.json", [int(token) for token in vocabulary.order])
+    for name, dtype in (("head.gguf", config.export.dtype), ("head-q8_0.gguf", "q8_0")):
+        write_gguf(out / name, config, teacher, shape, tensors, ids, dtype)
+    stored = {name: tensor.to(DTYPES[config.export.dtype]).contiguous() for name, tensor in tensors.items()}
+    member = torch.zeros(shape.teacher_vocabulary, dtype=torch.bool).index_fill(0, ids, True)
+    stored |= {"d2t": ids - torch.arange(len(ids)), "t2d": member}
+    with written_whole(out / "model.safetensors") as temporary:
+        save_readable(stored, temporary)
+    size = sum(tensor.numel() for tensor in tensors.values())
+    print(f"export: {out}: EAGLE-3 head, {size:,} parameters, step {checkpoint['step']}", flush=True)
+
+
+def eagle3_tensors(shape: Shape, state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """float32 under the names of the SafeAILab layout; the scale of the features is folded into fc."""
+    wide, narrow = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+    q, k, v = state["qkv"].split((wide, narrow, narrow))
+    gate, up = state["gate_up"].chunk(2)
+    return {
+        "fc.weight": state["fc"] * state["feature_scale"],
+        "midlayer.input_layernorm.weight": state["input_layernorm"],
+        "midlayer.hidden_norm.weight": state["hidden_norm"],
+        "midlayer.self_attn.q_proj.weight": q,
+        "midlayer.self_attn.k_proj.weight": k,
+        "midlayer.self_attn.v_proj.weight": v,
+        "midlayer.self_attn.o_proj.weight": state["o"],
+        "midlayer.post_attention_layernorm.weight": state["post_attention_layernorm"],
+        "midlayer.mlp.gate_proj.weight": gate,
+        "midlayer.mlp.up_proj.weight": up,
+        "midlayer.mlp.down_proj.weight": state["down"],
+        "norm.weight": state["norm"],
+        "lm_head.weight": state["lm_head"],
+    }
+
+
+def context_of(config: Config) -> int:
+    """What files promise: readers that stop there should not stop at the length of training texts, which heads outlive
+    with some loss."""
+    return max(config.eagle3.max_tokens, SMALLEST_CONTEXT)
+
+
+def tap_ids(taps: tuple[int, ...], layers: int) -> list[int]:
+    """The ids a file gives for boundaries. No file says which of two conventions it follows (docs/drafters.md, Taps),
+    so they should be read back as what they are: outputs of layers, one less, where the first is 1; boundaries
+    otherwise."""
+    outputs = [tap - 1 for tap in taps]
+    if outputs[0] == 1 and outputs[-1] != layers:
+        return outputs
+    if taps[0] == 1 and taps[-1] != layers:
+        option = ",".join(map(str, taps))
+        print(f"export: no list of ids says these taps; to the safetensors add --head-option taps={option}", flush=True)
+    return list(taps)
+
+
+def eagle3_config(config: Config, teacher: Teacher, shape: Shape, draft_vocabulary: int) -> dict:
+    ends = list(teacher.eos_ids)
+    return {
+        "architectures": ["LlamaForCausalLMEagle3"],
+        "model_type": "llama",
+        "hidden_act": "silu",
+        "hidden_size": shape.hidden,
+        "intermediate_size": shape.intermediate,
+        "num_attention_heads": shape.heads,
+        "num_key_value_heads": shape.kv_heads,
+        "head_dim": shape.head_dim,
+        "num_hidden_layers": 1,
+        "rms_norm_eps": shape.eps,
+        "rope_theta": shape.rope_theta,
+        "max_position_embeddings": context_of(config),
+        "attention_bias": False,
+        "tie_word_embeddings": False,
+        "vocab_size": shape.teacher_vocabulary,
+        "draft_vocab_size": draft_vocabulary,
+        "target_hidden_size": shape.teacher_hidden,
+        "eos_token_id": ends[0] if len(ends) == 1 else ends,
+        "torch_dtype": config.export.dtype,
+        "eagle_config": {
+            "eagle_aux_hidden_state_layer_ids": tap_ids(shape.taps, shape.teacher_layers),
+            "use_aux_hidden_state": True,
+        },
+        "espalier": teacher_fields(teacher),
+    }
+
+
+def write_gguf(
+    path: Path, config: Config, teacher: Teacher, shape: Shape, tensors: dict, ids: torch.Tensor, dtype: str
+) -> None:
+    import gguf
+
+    kind, file_type = GGUF_KINDS[dtype]
+    kind = gguf.GGMLQuantizationType[kind]
+    with written_whole(path) as temporary:
+        writer = gguf.GGUFWriter(temporary, "eagle3")
+        writer.add_type("model")
+        writer.add_name(f"{teacher.name} EAGLE-3")
+        add_eagle3_fields(writer, shape, context_of(config))
+        writer.add_file_type(gguf.LlamaFileType[file_type])
+        writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
+        copy_tokenizer(writer, Path(config.teacher.path))
+        for name, tensor in tensors.items():
+            values = np.ascontiguousarray(gguf_rows(name, tensor.float(), shape).numpy())
+            this = gguf.GGMLQuantizationType.F32 if values.ndim == 1 else kind
+            if this == gguf.GGMLQuantizationType.Q8_0 and values.shape[1] % 32:
+                this = gguf.GGMLQuantizationType.F16  # rows that are not whole blocks
+            writer.add_tensor(GGUF_NAMES[name], gguf.quants.quantize(values, this), raw_dtype=this)
+        writer.add_tensor("d2t", ids.numpy(), raw_dtype=gguf.GGMLQuantizationType.I64)
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+
+
+def add_eagle3_fields(writer, shape: Shape, context: int) -> None:
+    writer.add_block_count(1)
+    writer.add_context_length(context)
+    writer.add_embedding_length(shape.hidden)
+    writer.add_feed_forward_length(shape.intermediate)
+    writer.add_head_count(shape.heads)
+    writer.add_head_count_kv(shape.kv_heads)
+    writer.add_layer_norm_rms_eps(shape.eps)
+    writer.add_key_length(shape.head_dim)
+    writer.add_value_length(shape.head_dim)
+    writer.add_vocab_size(shape.teacher_vocabulary)
+    writer.add_rope_dimension_count(shape.head_dim)
+    writer.add_rope_freq_base(shape.rope_theta)
+    writer.add_array("eagle3.target_layers", list(shape.taps))
+    writer.add_uint32("eagle3.target_hidden_size", shape.teacher_hidden)
+    writer.add_bool("eagle3.norm_before_residual", False)
+    writer.add_bool("eagle3.norm_before_fc", False)
+
+
+def gguf_rows(name: str, values: torch.Tensor, shape: Shape) -> torch.Tensor:
+    """GGUF holds rows of q and k in rotated pairs (0, 1), (2, 3), ...: row h * half + j of a head becomes 2j + h."""
+    for part, heads in (("q_proj", shape.heads), ("k_proj", shape.kv_heads)):
+        if f".{part}." in name:
+            return values.reshape(heads, 2, -1, values.shape[1]).transpose(1, 2).reshape(values.shape)
+    return values
+
+
+def copy_tokenizer(writer, teacher: Path) -> None:
+    """llama.cpp wants the target's tokenizer in the head's file. A GGUF teacher has it; a folder has other forms of it,
+    and llama.cpp's own converter is the one to read those."""
+    import gguf
+
+    if teacher.is_dir():
+        print(f"export: {teacher} is a folder: no tokenizer in the GGUF files, which llama.cpp would want", flush=True)
+        return
+    for key, entry in gguf.GGUFReader(teacher).fields.items():
+        if key.startswith("tokenizer."):
+            kinds = entry.types
+            writer.add_key_value(
+                key, entry.contents(), kinds[0], sub_type=kinds[-1] if kinds[0] == gguf.GGUFValueType.ARRAY else None
+            )
+
+
+def load_exported_eagle3(folder: Path, taps: tuple[int, ...], teacher: Teacher) -> Eagle3:
+    """The head as its files say it, rounding included, for simulation."""
+    config = read_json(folder / "config.json")
+    tensors = load_file(folder / "model.safetensors")
+    shape = Shape(
+        hidden=config["hidden_size"],
+        intermediate=config["intermediate_size"],
+        heads=config["num_attention_heads"],
+        kv_heads=config["num_key_value_heads"],
+        head_dim=config["head_dim"],
+        taps=tuple(taps),
+        rope_theta=config["rope_theta"],
+        eps=config["rms_norm_eps"],
+        teacher_hidden=teacher.hidden,
+        teacher_layers=teacher.layers,
+        teacher_vocabulary=teacher.vocab,
+    )
+    ids = tensors["d2t"] + torch.arange(len(tensors["d2t"]))
+    device = teacher.embedding.device
+    model = Eagle3(shape, teacher.embedding.detach(), ids.to(device)).to(device)
+    layer = {name.removeprefix("midlayer.").removesuffix(".weight"): tensor.float() for name, tensor in tensors.items()}
+    attention = [layer[f"self_attn.{part}_proj"] for part in "qkv"]
+    model.load_state_dict(
+        {
+            "feature_scale": torch.ones_like(model.feature_scale),
+            "fc": layer["fc"],
+            "qkv": torch.cat(attention),
+            "o": layer["self_attn.o_proj"],
+            "gate_up": torch.cat((layer["mlp.gate_proj"], layer["mlp.up_proj"])),
+            "down": layer["mlp.down_proj"],
+        }
+        | {
+            name: layer[name]
+            for name in ("input_layernorm", "hidden_norm", "post_attention_layernorm", "norm", "lm_head")
+        }
+    )
+    return model.requires_grad_(False).eval()
+
+
+# Medusa
+
+
+def export_medusa(config: Config, teacher: Teacher, checkpoint: dict) -> None:
+    out = out_folder(config, "medusa")
+    weight, bias = checkpoint["model"]["weight"], checkpoint["model"]["bias"]
+    heads, blocks = weight.shape[:2]
+    fields = {
+        "medusa_num_heads": heads,
+        "medusa_num_layers": blocks,
+        "hidden_size": teacher.hidden,
+        "vocab_size": teacher.vocab,
+        "base_model_name_or_path": teacher.name,
+        "torch_dtype": config.export.dtype,
+        "espalier": teacher_fields(teacher),
+    }
+    write_json(out / "config.json", fields)
+    stored = {}
+    for k in range(heads):
+        for r in range(blocks):
+            stored[f"{k}.{r}.linear.weight"] = weight[k, r].to(DTYPES[config.export.dtype]).contiguous()
+            stored[f"{k}.{r}.linear.bias"] = bias[k, r].to(DTYPES[config.export.dtype]).contiguous()
+    with written_whole(out / "medusa_lm_head.safetensors") as temporary:
+        save_readable(stored, temporary)
+    size = weight.numel() + bias.numel()
+    print(f"export: {out}: {heads} Medusa heads of {blocks} blocks, {size:,} parameters, step {checkpoint['step']}")
+
+
+def load_exported_medusa(folder: Path, teacher: Teacher) -> Medusa:
+    config = read_json(folder / "config.json")
+    tensors = load_file(folder / "medusa_lm_head.safetensors")
+    heads, blocks = config["medusa_num_heads"], config["medusa_num_layers"]
+    output = teacher.lm_head_weight.detach()
+    model = Medusa(heads, blocks, output)
+    for part, target in (("weight", model.weight), ("bias", model.bias)):
+        values = [[tensors[f"{k}.{r}.linear.{part}"].float() for r in range(blocks)] for k in range(heads)]
+        target.data.copy_(torch.stack([torch.stack(row) for row in values]))
+    return model.to(output.device).requires_grad_(False).eval()

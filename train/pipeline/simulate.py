@@ -1,0 +1,311 @@
+"""How well exported heads would draft, without an engine: teacher-forced on texts the teacher wrote greedily.
+
+Texts are the held-aside distilled answers, or turns of the engine (simulate.turns: `{"turns": [{"tokens": [...],
+"prompt_tokens": n}]}`), whose rounds are then replayed: from the first token of an answer on, each round drafts below
+its root, gets as many tokens right as the tree contains of the true text, and the next root stands behind them.
+
+WORK/simulate/eagle3.json and medusa.json hold
+    top        [depth][k]: how often the true token is among the k + 1 best, given the true path above it
+    settings   for each tree: tau (tokens a round, the bonus token included), accept_pos and reached by depth
+    grid       the same tau for many sizes, from which `trees` chooses
+"""
+
+import copy
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from .card import write_card
+from .config import Config, InputError
+from .data import load_sequences
+from .draft_trees import Prefix, accepted, true_places
+from .eagle3 import Eagle3
+from .export import load_exported_eagle3, load_exported_medusa, out_folder
+from .files import read_json, write_arrays, write_json
+from .medusa import Medusa
+from .progress import Progress
+from .teacher import Teacher, teacher_of
+from .trees import best_tree
+from .vocabulary import load_vocabulary
+
+TOP = 10  # ranks that are told apart, Medusa's TOPK
+CHAINS = (3, 5, 7)  # drafted tokens
+TREES = ((8, 5, 4), (16, 6, 4), (16, 11, 4), (32, 7, 8), (60, 8, 10))  # nodes M, levels, K
+GRID_WIDTHS = (1, 2, 4, 8, 10)
+GRID_VOCABULARIES = (4096, 8192)  # besides the whole
+GRID_NODES = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 60)
+NODES = sorted({*GRID_NODES, *(n + 1 for n in CHAINS), *(nodes for nodes, _, _ in TREES)})
+
+
+@dataclass
+class Text:
+    tokens: torch.Tensor  # int64 [T]
+    answers: list[tuple[int, int]]  # [begin, end) of what the teacher wrote
+
+    @property
+    def roots(self) -> torch.Tensor:
+        """Every place where a round could begin: answer tokens with another one behind them."""
+        return torch.tensor(
+            [n for begin, end in self.answers for n in range(max(begin, 1), end - 1)], dtype=torch.int64
+        )
+
+
+def main(config: Config) -> None:
+    teacher = teacher_of(config)
+    texts, source = load_texts(config)
+    if not texts:
+        raise InputError(f"{source}: expected texts with answers of two tokens or more, got none")
+    facts = {"source": source, "sequences": len(texts)}
+    found = 0
+    for kind, simulate in (("eagle3", simulate_eagle3), ("medusa", simulate_medusa)):
+        out = out_folder(config, kind)
+        if not (out / "config.json").exists():
+            continue
+        found += 1
+        with torch.inference_mode():
+            result = facts | simulate(config, teacher, texts, out)
+        write_json(config.folder / "simulate" / f"{kind}.json", result)
+        print_result(kind, result)
+        write_card(config, kind, out, teacher.name, teacher.source_sha256)
+    if not found:
+        raise InputError(f"{out_folder(config, 'eagle3')}: expected an exported head, got none; run the step export")
+
+
+# Texts
+
+
+def load_texts(config: Config) -> tuple[list[Text], str]:
+    if config.simulate.turns:
+        texts = [text for path in config.simulate.turns for text in turns_of(Path(path))]
+        source = ", ".join(Path(path).name for path in config.simulate.turns)
+    else:
+        held = load_sequences(config, "held")
+        texts = [
+            Text(torch.from_numpy(tokens.astype(np.int64)), runs(answer))
+            for tokens, answer in map(held.sequence, np.flatnonzero(held.greedy))
+        ]
+        source = "held-aside prompts"
+    return [text for text in texts if len(text.roots)][: config.simulate.max_sequences], source
+
+
+def turns_of(path: Path) -> list[Text]:
+    content = read_json(path)
+    turns = content["turns"] if isinstance(content, dict) and "turns" in content else content
+    texts = []
+    for i, turn in enumerate(turns):
+        if not isinstance(turn, dict) or "tokens" not in turn or "prompt_tokens" not in turn:
+            raise InputError(f"{path}: turn {i}: expected tokens and prompt_tokens, got {str(turn)[:60]!r}")
+        texts.append(
+            Text(torch.tensor(turn["tokens"], dtype=torch.int64), [(turn["prompt_tokens"], len(turn["tokens"]))])
+        )
+    return texts
+
+
+def runs(answer: np.ndarray) -> list[tuple[int, int]]:
+    """[begin, end) of the stretches of ones."""
+    edges = np.flatnonzero(np.diff(np.concatenate(([0], answer.astype(np.int8), [0]))))
+    return [(int(begin), int(end)) for begin, end in edges.reshape(-1, 2)]
+
+
+# Replay
+
+
+class Replays:
+    """Counts the rounds of many settings at once over all texts."""
+
+    def __init__(self, settings: list[dict]):
+        """A setting is whatever describes it; `levels` is the depth of its tree."""
+        self.settings = settings
+        self.rounds, self.tokens = np.zeros(len(settings), np.int64), np.zeros(len(settings), np.int64)
+        depth = max(setting["levels"] for setting in settings) + 2
+        self.reaching, self.taking = (np.zeros((len(settings), depth), np.int64) for _ in range(2))
+
+    def add(self, text: Text, lengths: np.ndarray) -> None:
+        """lengths [settings, roots]: accepted drafts below each of text.roots."""
+        number = np.arange(len(self.settings))
+        first = 0  # the place of an answer's first root among all roots
+        for begin, end in text.answers:
+            begin = max(begin, 1)
+            root = np.full(len(number), begin)
+            while (going := root < end - 1).any():
+                who = number[going]
+                left = end - 1 - root[going]  # true tokens behind the root
+                length = np.minimum(lengths[who, first + root[going] - begin], left)
+                self.rounds[who] += 1
+                self.tokens[who] += np.minimum(length + 1, left)
+                self.reaching[who, np.minimum(length + 1, left)] += 1
+                self.taking[who, length] += 1
+                root[going] += length + 1
+            first += max(end - 1 - begin, 0)
+
+    def facts(self, details: bool) -> list[dict]:
+        """Each setting with its tau; with details also how often each depth was reached and then right."""
+        results = []
+        for i, setting in enumerate(self.settings):
+            result = setting | {"tau": float(self.tokens[i] / max(self.rounds[i], 1))}
+            if details:
+                reached, taken = (
+                    row[::-1].cumsum()[::-1][1 : setting["levels"] + 1].tolist()
+                    for row in (self.reaching[i], self.taking[i])
+                )
+                rates = [hits / tries if tries else None for hits, tries in zip(taken, reached)]
+                result |= {"rounds": int(self.rounds[i]), "accept_pos": rates, "reached": reached}
+            results.append(result)
+        return results
+
+
+# EAGLE-3
+
+
+def simulate_eagle3(config: Config, teacher: Teacher, texts: list[Text], out: Path) -> dict:
+    model = load_exported_eagle3(out, tuple(config.eagle3.taps), teacher)
+    models = smaller_vocabularies(model, load_vocabulary(config).order)
+    depths = config.simulate.depths
+    named = Replays(named_settings(len(model.ids)))
+    grid = Replays(grid_settings(list(models), depths))
+    top = np.zeros((depths, TOP + 1), np.int64)
+    progress = Progress("simulate eagle3", len(texts))
+    for done, text in enumerate(texts, 1):
+        tokens, roots = text.tokens.to(model.ids.device), text.roots.to(model.ids.device)
+        _, taps = teacher.features(tokens[None], model.shape.taps)
+        top += rank_counts(model, tokens, taps[0], roots, depths)
+        table = {}
+        for size, variant in models.items():
+            prefix = Prefix(variant, tokens, taps[0])
+            for width in widths_of(grid.settings + named.settings, size):
+                levels = max(
+                    setting["levels"] for setting in grid.settings + named.settings if setting["expand"] == width
+                )
+                places = true_places(variant, prefix, tokens, roots, width, levels)
+                table[size, width] = accepted(places, list(NODES)).cpu().numpy()
+        for replays in (named, grid):
+            replays.add(text, np.stack([lengths_of(table, setting) for setting in replays.settings]))
+        progress.show(done)
+    shares = top.cumsum(-1)[:, :TOP] / top.sum(-1, keepdims=True).clip(min=1)
+    return {"top": shares.tolist(), "settings": named.facts(details=True), "grid": grid.facts(details=False)}
+
+
+def smaller_vocabularies(model: Eagle3, order: np.ndarray) -> dict[int, Eagle3]:
+    sizes = [size for size in GRID_VOCABULARIES if size < len(model.ids)]
+    return {size: restricted(model, order[:size]) for size in sizes} | {len(model.ids): model}
+
+
+def named_settings(vocabulary: int) -> list[dict]:
+    chains = [{"name": f"chain of {n}", "nodes": n + 1, "levels": n, "expand": 1} for n in CHAINS]
+    trees = [
+        {"name": f"M={m}, K={k}, {levels} levels", "nodes": m, "levels": levels, "expand": k} for m, levels, k in TREES
+    ]
+    return [setting | {"vocabulary": vocabulary} for setting in chains + trees if setting["expand"] <= vocabulary]
+
+
+def grid_settings(vocabularies: list[int], depths: int) -> list[dict]:
+    """Sizes worth comparing: no fewer drafted nodes than levels, which would stay empty, nor more than candidates."""
+    return [
+        {"vocabulary": vocabulary, "nodes": nodes, "levels": levels, "expand": width}
+        for vocabulary in vocabularies
+        for width in GRID_WIDTHS
+        for levels in range(1, depths + 1)
+        for nodes in GRID_NODES
+        if width <= vocabulary and levels <= nodes - 1 <= width + (levels - 1) * width * width
+    ]
+
+
+def widths_of(settings: list[dict], vocabulary: int) -> list[int]:
+    return sorted({setting["expand"] for setting in settings if setting["vocabulary"] == vocabulary})
+
+
+def lengths_of(table: dict, setting: dict) -> np.ndarray:
+    """[roots] of one setting. table[vocabulary, width]: [len(NODES), roots, levels]."""
+    return table[setting["vocabulary"], setting["expand"]][NODES.index(setting["nodes"]), :, setting["levels"] - 1]
+
+
+def restricted(model: Eagle3, kept: np.ndarray) -> Eagle3:
+    """The same head speaking fewer tokens: what --draft-vocab does."""
+    rows = torch.isin(model.ids, torch.as_tensor(kept, device=model.ids.device)).nonzero().squeeze(1)
+    smaller = copy.copy(model)
+    smaller._parameters = dict(model._parameters) | {
+        "lm_head": torch.nn.Parameter(model.lm_head[rows], requires_grad=False)
+    }
+    smaller._buffers = dict(model._buffers) | {"ids": model.ids[rows]}
+    return smaller
+
+
+def rank_counts(
+    model: Eagle3, tokens: torch.Tensor, taps: torch.Tensor, roots: torch.Tensor, depths: int
+) -> np.ndarray:
+    """[depths, TOP + 1]: how often the true token has each rank; the last column is everything behind."""
+    counts = np.zeros((depths, TOP + 1), np.int64)
+    for depth, a in enumerate(model.unrolled(tokens[None], taps[None], depths, roots - 1)):
+        inside = roots + depth + 1 < len(tokens)
+        true = tokens[roots[inside] + depth + 1]
+        row = torch.searchsorted(model.ids, true).clamp(max=len(model.ids) - 1)
+        ranks = ranks_of(model.logits(a[inside]), row)
+        ranks = torch.where(model.ids[row] == true, ranks, TOP)
+        counts[depth] = np.bincount(ranks.cpu().numpy(), minlength=TOP + 1)
+    return counts
+
+
+def ranks_of(logits: torch.Tensor, column: torch.Tensor) -> torch.Tensor:
+    """How many logits are larger than that of the given column, at most TOP."""
+    return (logits > logits.gather(1, column[:, None])).sum(-1).clamp(max=TOP)
+
+
+# Medusa
+
+
+def simulate_medusa(config: Config, teacher: Teacher, texts: list[Text], out: Path) -> dict:
+    model = load_exported_medusa(out, teacher)
+    progress, all_ranks = Progress("simulate medusa", len(texts)), []
+    for done, text in enumerate(texts, 1):
+        all_ranks.append(medusa_ranks(model, teacher, text))
+        progress.show(done)
+    joined = np.concatenate(all_ranks)
+    write_arrays(config.folder / "simulate" / "medusa_ranks.npz", ranks=joined)
+    trees = {f"chain of {model.heads}": [[0] * depth for depth in range(1, model.heads + 1)]}
+    trees |= {f"static tree of {nodes}": best_tree(joined, nodes) for nodes in sorted({*config.trees.sizes, 16, 60})}
+    replays = Replays(
+        [{"name": name, "nodes": len(tree) + 1, "levels": max(map(len, tree))} for name, tree in trees.items()]
+    )
+    for text, ranks in zip(texts, all_ranks):
+        replays.add(
+            text,
+            np.array([[accepted_of(paths, row) for row in ranks.tolist()] for paths in map(path_set, trees.values())]),
+        )
+    counts = np.stack([np.bincount(column[column >= 0], minlength=TOP + 1) for column in joined.T])
+    shares = counts.cumsum(-1)[:, :TOP] / counts.sum(-1, keepdims=True).clip(min=1)
+    return {"top": shares.tolist(), "settings": replays.facts(details=True)}
+
+
+def medusa_ranks(model: Medusa, teacher: Teacher, text: Text) -> np.ndarray:
+    """int16 [roots, heads]: the rank of the true token by each head, TOP where it is not among the best, -1 behind the
+    end of the text."""
+    tokens, roots = text.tokens.to(model.weight.device), text.roots.to(model.weight.device)
+    last, _ = teacher.features(tokens[None], ())
+    hidden = teacher.final_norm(last[0, roots - 1])
+    ranks = torch.full((len(roots), model.heads), -1, dtype=torch.int64, device=tokens.device)
+    for k in range(model.heads):
+        inside = roots + 1 + k < len(tokens)
+        logits = torch.nn.functional.linear(model.head(k, hidden[inside]), model.output.float())
+        ranks[inside, k] = ranks_of(logits, tokens[roots[inside] + 1 + k])
+    return ranks.cpu().numpy().astype(np.int16)
+
+
+def path_set(choices: list[list[int]]) -> set[tuple[int, ...]]:
+    return {tuple(path) for path in choices}
+
+
+def accepted_of(nodes: set[tuple[int, ...]], ranks: list[int]) -> int:
+    length = 0
+    while length < len(ranks) and tuple(ranks[: length + 1]) in nodes:
+        length += 1
+    return length
+
+
+def print_result(kind: str, result: dict) -> None:
+    for depth, row in enumerate(result["top"], 1):
+        print(f"simulate {kind}: depth {depth}: top 1 {row[0]:.3f}, top 4 {row[3]:.3f}, top 10 {row[-1]:.3f}")
+    for setting in result["settings"]:
+        rates = " ".join("-" if rate is None else f"{rate:.3f}" for rate in setting["accept_pos"])
+        print(f"simulate {kind}: {setting['name']}: tau {setting['tau']:.3f}, accepted by depth {rates}", flush=True)

@@ -1,0 +1,68 @@
+#!/usr/bin/env python3
+"""Runs steps of the training pipeline.
+
+  python train/run.py CONFIG.toml STEP [STEP ...]
+
+STEP is one of prepare, distil, vocabulary, train-eagle3, train-medusa, export, simulate, trees, or "all" for all of them in
+this order. Every step reads what the ones before it left in the work folder, and leaves finished work alone, so that a run
+that was stopped is started again with the same command. distil, train-eagle3 and train-medusa use several GPUs under torchrun;
+the others are quick and run in one process.
+"""
+
+import argparse
+import importlib
+import os
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from pipeline.config import Config, InputError, read_config
+
+STEPS = {  # name: (module, further arguments of main, whether torchrun may start several)
+    "prepare": ("prepare", (), False),
+    "distil": ("distil", (), True),
+    "vocabulary": ("vocabulary", (), False),
+    "train-eagle3": ("trainer", ("eagle3",), True),
+    "train-medusa": ("trainer", ("medusa",), True),
+    "export": ("export", (), False),
+    "simulate": ("simulate", (), False),
+    "trees": ("trees", (), False),
+}
+
+
+def wanted_steps(names: list[str]) -> list[str]:
+    for name in names:
+        if name not in STEPS and name != "all":
+            raise InputError(f"step: expected one of {', '.join(STEPS)} or all, got {name!r}")
+    return list(STEPS) if "all" in names else names
+
+
+def run_step(name: str, config: Config) -> None:
+    module, arguments, parallel = STEPS[name]
+    world = int(os.environ.get("WORLD_SIZE", "1"))
+    if world > 1 and not parallel:
+        raise InputError(f"{name}: expected one process, got {world}; run this step without torchrun")
+    begin = time.monotonic()
+    importlib.import_module(f"pipeline.{module}").main(config, *arguments)
+    print(f"{name}: done in {time.monotonic() - begin:.0f} s", flush=True)
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("config", metavar="CONFIG.toml")
+    parser.add_argument("steps", metavar="STEP", nargs="+")
+    options = parser.parse_args(arguments)
+    try:
+        config = read_config(Path(options.config))
+        for name in wanted_steps(options.steps):
+            run_step(name, config)
+    except InputError as error:
+        print(f"run.py: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

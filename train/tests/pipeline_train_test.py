@@ -1,0 +1,603 @@
+"""Tests of the training pipeline from the training on: loss, heads, trainer, export, simulation, trees.
+
+Run: python train/tests/pipeline_train_test.py
+
+Heads are held to the independent forward of train/fixtures/heads. Tests that run the engine take it from $ESPALIER or
+build/bin/espalier and are skipped without it.
+"""
+
+import contextlib
+import io
+import itertools
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+import unittest.mock
+import xml.etree.ElementTree
+from pathlib import Path
+
+sys.dont_write_bytecode = True
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "train"), str(ROOT / "train" / "fixtures")]
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from heads import eagle3 as reference
+from heads.loading import load_head
+from heads.medusa import load_medusa, predict
+from heads.teachers import read_teacher
+
+from pipeline import export, labels, simulate, soft_loss, step_attention, trainer, trees
+from pipeline.config import (
+    Config,
+    Eagle3Config,
+    ExportConfig,
+    InputError,
+    MedusaConfig,
+    PrepareConfig,
+    SimulateConfig,
+    TeacherConfig,
+    TreesConfig,
+    VocabularyConfig,
+)
+from pipeline.draft_trees import ABSENT, Prefix, accepted, true_places
+from pipeline.files import sha256_of, write_arrays, write_json
+from pipeline.teacher import teacher_of
+from pipeline.vocabulary import vocabulary_folder
+
+TINY = ROOT / "tests" / "data" / "tiny"
+TEACHER = "llama3"  # four layers, 64 wide, 272 tokens
+TAPS = [0, 2, 3]
+VOCABULARY = 96
+ENGINE = Path(os.environ.get("ESPALIER", ROOT / "build" / "bin" / "espalier"))
+
+
+def quietly(function, *arguments):
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        result = function(*arguments)
+    return out.getvalue(), result
+
+
+def make_config(folder: Path, **eagle3) -> Config:
+    training = {
+        "steps": 6,
+        "tokens_per_batch": 512,
+        "max_tokens": 128,
+        "warmup": 2,
+        "checkpoint_every": 100,
+        "log_every": 2,
+    }
+    return Config(
+        work=str(folder),
+        device="cpu",
+        seed=3,
+        teacher=TeacherConfig(str(TINY / f"{TEACHER}.gguf"), "float32"),
+        prepare=PrepareConfig(["prompts.jsonl"]),
+        vocabulary=VocabularyConfig(VOCABULARY),
+        eagle3=Eagle3Config(**({"taps": TAPS, "unroll": 3} | training | eagle3)),
+        medusa=MedusaConfig(**({"heads": 3, "blocks": 2} | training)),
+        export=ExportConfig(dtype="float32"),
+        simulate=SimulateConfig(depths=3),
+        trees=TreesConfig(sizes=[4, 16]),
+    )
+
+
+def write_data(config: Config) -> None:
+    """Random sequences in the form `distil` leaves them, four of 16 held aside, and a vocabulary."""
+    random = np.random.default_rng(5)
+    lengths = random.integers(30, 90, 16)
+    offsets = np.concatenate(([0], np.cumsum(lengths)))
+    tokens = random.integers(3, 272, offsets[-1]).astype(np.int32)
+    answer = np.concatenate([np.arange(n) >= n // 3 for n in lengths]).astype(np.uint8)
+    shard = config.folder / "distilled" / "shard-00000.npz"
+    write_arrays(
+        shard,
+        tokens=tokens,
+        offsets=offsets,
+        answer=answer,
+        prompt_id=np.arange(16, dtype=np.int32),
+        greedy=np.ones(16, np.uint8),
+    )
+    write_json(shard.parent / "manifest.json", {"shards": {shard.name: {"sha256": sha256_of(shard)}}})
+    write_arrays(config.folder / "prepared" / "prompts.npz", held_ids=np.arange(4, dtype=np.int32))
+    chosen = np.sort(random.permutation(272)[:VOCABULARY])
+    vocabulary = vocabulary_folder(config)
+    vocabulary.mkdir(parents=True)
+    np.save(vocabulary / "ids.npy", chosen)
+    write_json(vocabulary / "order.json", random.permutation(chosen).tolist())
+    write_json(vocabulary / "report.json", {})
+
+
+class Scratch(unittest.TestCase):
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory()
+        self.addCleanup(scratch.cleanup)
+        self.folder = Path(scratch.name)
+
+    def prepared(self, name="work", **eagle3) -> Config:
+        config = make_config(self.folder / name, **eagle3)
+        write_data(config)
+        return config
+
+
+def small_loss(dtype=torch.float64):
+    random = torch.Generator().manual_seed(1)
+    x, weight = (torch.randn(*size, generator=random, dtype=dtype).requires_grad_() for size in ((9, 8), (20, 8)))
+    target = 0.8 * torch.softmax(torch.randn(9, 20, generator=random, dtype=dtype), -1)
+    return x, weight, target, target.sum(-1), torch.rand(9, generator=random, dtype=dtype)
+
+
+def fresh_task():
+    """An untrained head of some vocabulary, and tokens [2, 64]."""
+    config = make_config(Path("unused"))
+    with unittest.mock.patch.object(trainer, "load_vocabulary") as load:
+        load.return_value.ids = np.arange(0, 272, 3)
+        task = trainer.Eagle3Task(config, teacher_of(config))
+    tokens = torch.randint(3, 272, (2, 64), generator=torch.Generator().manual_seed(7))
+    task.initialise({"tokens": tokens, "answer": torch.ones(2, 64, dtype=torch.bool)}, 1)
+    return task, tokens
+
+
+class SoftLoss(unittest.TestCase):
+    def expected(self, x, weight, target, mass, share):
+        loss = (-(target * torch.log_softmax(x @ weight.T, -1)).sum(-1) * share).sum()
+        return loss, *torch.autograd.grad(loss, (x, weight))
+
+    def test_is_the_cross_entropy_and_its_gradients(self):
+        given = small_loss()
+        loss, best = soft_loss.soft_cross_entropy(*given)
+        found = loss, *torch.autograd.grad(3 * loss, given[:2])
+        expected = self.expected(*given)
+        self.assertTrue(torch.equal(best, (given[0] @ given[1].T).argmax(-1)))
+        self.assertAlmostEqual(found[0].item(), expected[0].item(), places=5)
+        for ours, theirs in zip(found[1:], expected[1:]):
+            torch.testing.assert_close(ours.double(), 3 * theirs, rtol=1e-5, atol=1e-6)
+
+    def test_chunks_change_nothing(self):
+        given = small_loss()
+        whole = torch.autograd.grad(soft_loss.soft_cross_entropy(*given)[0], given[:2])
+        with unittest.mock.patch.object(soft_loss, "CHUNK_ELEMENTS", 40):
+            parts = torch.autograd.grad(soft_loss.soft_cross_entropy(*given)[0], given[:2])
+        for a, b in zip(whole, parts):
+            torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-7)
+
+    def test_kernel_agrees_with_the_plain_version(self):
+        """In Triton's interpreter, so that it is run without a GPU."""
+        program = "import torch; from pipeline import soft_loss; print(soft_loss.kernel_is_right(torch.device('cpu')))"
+        environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT / "train")}
+        if subprocess.run([sys.executable, "-c", "import triton"], capture_output=True).returncode:
+            self.skipTest("no Triton")
+        done = subprocess.run([sys.executable, "-B", "-c", program], env=environment, capture_output=True, text=True)
+        self.assertIn("True", done.stdout, done.stdout + done.stderr)
+
+
+class StepAttention(unittest.TestCase):
+    def test_joined_parts_are_one_softmax_forwards_and_backwards(self):
+        self.assertLess(step_attention.compared(torch.device("cpu"), torch.float32), 1e-5)
+        self.assertLess(step_attention.compared(torch.device("cpu"), torch.bfloat16), step_attention.TOLERANCE)
+
+    def test_rows_left_out_change_nothing_for_the_others(self):
+        task, tokens = fresh_task()
+        _, taps = task.teacher.features(tokens, TAPS)
+        some = torch.tensor([3, 4, 40, 66, 100, 128])  # the last one fills up
+        with torch.no_grad():
+            full = list(task.model.unrolled(tokens, taps, 4, torch.arange(128)))
+            few = list(task.model.unrolled(tokens, taps, 4, some))
+        for a, b in zip(full, few):
+            torch.testing.assert_close(a[some[:-1]], b[:-1], rtol=1e-5, atol=1e-5)
+
+    def gradients(self, task, tokens, answer, autocast):
+        inputs = task.inputs({"tokens": tokens, "answer": answer} | labels.label_rows(answer, 3))
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            outcome = task.model(*inputs)
+        return torch.autograd.grad(outcome.loss, list(task.model.parameters()))
+
+    def test_a_step_as_on_a_gpu_has_the_gradients_of_the_plain_one(self):
+        """bfloat16 products and joined attention against float32 and plain attention: how a GPU does it."""
+        task, tokens = fresh_task()
+        answer = torch.ones(2, 64, dtype=torch.bool)
+        answer[:, :10] = False
+        answer[1, 50:] = False
+        expected = self.gradients(task, tokens, answer, autocast=False)
+        with unittest.mock.patch("pipeline.eagle3.step_attention", step_attention.joined_attention):
+            joined = self.gradients(task, tokens, answer, autocast=False)
+            rounded = self.gradients(task, tokens, answer, autocast=True)
+        for name, a, b, c in zip(dict(task.model.named_parameters()), expected, joined, rounded):
+            self.assertLess((a - b).norm() / a.norm(), 1e-4, name)
+            self.assertLess((a - c).norm() / a.norm(), 0.1, name)
+
+
+class LabelRows(unittest.TestCase):
+    def test_rows_are_positions_before_answer_tokens_and_steps_begin_at_answer_roots(self):
+        answer = torch.tensor([[0, 0, 1, 1, 1, 0], [1, 1, 0, 0, 0, 0]], dtype=torch.bool)
+        made = labels.label_rows(answer, 3)
+        self.assertEqual(
+            made["rows"][:4].tolist(), [1, 2, 3, 6]
+        )  # in front of tokens 2, 3, 4, and token 1 of the second row
+        self.assertEqual(made["roots"][:5].tolist(), [1, 2, 3, 6, 12])
+        counts = (made["shares"] > 0).tolist()
+        self.assertEqual(counts[0][:4], [False, True, True, False])  # root x_p written by the teacher, and p >= 1
+        self.assertEqual(counts[1][:4], [False, False, True, False])
+        self.assertEqual(counts[2][:4], [False, False, False, False])
+        self.assertEqual(made["places"][0, 1:3].tolist(), [0, 1])  # label 2 is predicted from row 1, label 3 from row 2
+        self.assertEqual(made["places"][1, 2].item(), 0)
+        self.assertFalse(any(any(row[4:]) for row in counts))
+        self.assertAlmostEqual(float(made["shares"][0].sum()), 1.0)
+
+    def test_probability_outside_the_vocabulary_is_missing_from_the_mass(self):
+        config = make_config(Path("unused"))
+        teacher = teacher_of(config)
+        last, _ = teacher.features(torch.arange(3, 27)[None], ())
+        ids = torch.arange(10, 200, 3)
+        answer = torch.zeros(1, 24, dtype=torch.bool)
+        answer[0, [5, 10]] = True
+        made = labels.make_labels(teacher, last, labels.label_rows(answer, 1), ids)
+        everything = torch.softmax(teacher.logits(last[0, [4, 9]]), -1)
+        torch.testing.assert_close(made.target[:2].float(), everything[:, ids], atol=1e-4, rtol=1e-3)
+        torch.testing.assert_close(made.mass[:2], everything[:, ids].sum(-1), atol=1e-4, rtol=1e-3)
+        self.assertTrue((made.mass[:2] < 0.95).all())
+        self.assertTrue(torch.equal(made.best[:2], everything.argmax(-1)))
+
+
+class Trained(Scratch):
+    """A head of each kind after a few steps, exported."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        scratch = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(scratch.cleanup)
+        cls.config = make_config(Path(scratch.name))
+        write_data(cls.config)
+        cls.output = "".join(quietly(trainer.main, cls.config, kind)[0] for kind in ("eagle3", "medusa"))
+        cls.output += quietly(export.main, cls.config)[0]
+        cls.eagle3 = export.out_folder(cls.config, "eagle3")
+        cls.medusa = export.out_folder(cls.config, "medusa")
+        cls.teacher = teacher_of(cls.config)
+        random = torch.Generator().manual_seed(4)
+        cls.tokens = torch.randint(3, 272, (40,), generator=random)
+        _, taps = cls.teacher.features(cls.tokens[None], TAPS)
+        cls.taps = taps[0]
+        cls.model = export.load_exported_eagle3(cls.eagle3, tuple(TAPS), cls.teacher)
+        cls.head = load_head(cls.eagle3, read_teacher(TINY / TEACHER))
+
+    def chain(self, head, root, tokens):
+        """The reference: rows of the prefix, then one row for each given token below the root. a of every row."""
+        run = reference.Forward(head, root + len(tokens) + 1)
+        seen = torch.ones(root, root).tril().bool()
+        a = run.rows(reference.Batch(self.tokens[1 : root + 1], run.fuse(self.taps[:root]), torch.arange(root), seen))
+        outputs = [a[-1]]
+        for depth, token in enumerate(tokens):
+            seen = torch.ones(1, root + depth + 1, dtype=torch.bool)
+            outputs.append(
+                run.rows(reference.Batch(torch.tensor([token]), outputs[-1][None], torch.tensor([root + depth]), seen))[
+                    0
+                ]
+            )
+        return run, outputs
+
+    def test_progress_and_export_say_what_they_do(self):
+        for text in (
+            "eagle3: ",
+            "eagle3 6/6  loss",
+            "left",
+            "medusa 6/6",
+            "EAGLE-3 head",
+            "3 Medusa heads of 2 blocks",
+        ):
+            self.assertIn(text, self.output)
+
+    def test_unrolled_steps_are_the_rows_of_a_chain_below_every_root(self):
+        steps = list(self.model.unrolled(self.tokens[None], self.taps[None], 4, torch.arange(40)))
+        for root in (1, 7, 30):
+            run, outputs = self.chain(self.head, root, self.tokens[root + 1 : root + 4].tolist())
+            for step, expected in enumerate(outputs):
+                torch.testing.assert_close(steps[step][root - 1], expected, rtol=1e-4, atol=1e-4)
+                logits = self.model.logits(steps[step][root - 1])
+                torch.testing.assert_close(logits, run.logits(expected[None])[0], rtol=1e-4, atol=1e-4)
+
+    def test_all_files_hold_the_same_head(self):
+        _, expected = self.chain(self.head, 12, [5, 9])
+        for name, bound in (("head.gguf", 1e-5), ("head-q8_0.gguf", 0.05)):
+            head = load_head(self.eagle3 / name, read_teacher(TINY / TEACHER))
+            self.assertEqual(head.taps, tuple(TAPS))
+            self.assertTrue(torch.equal(head.target_ids, self.model.ids))
+            _, found = self.chain(head, 12, [5, 9])
+            self.assertLess((found[-1] - expected[-1]).abs().max() / expected[-1].abs().max(), bound)
+
+    def test_the_checkpoint_and_its_export_compute_the_same(self):
+        """The scale of the features is folded into fc."""
+        checkpoint = trainer.read_checkpoint(self.config.folder / "eagle3" / "checkpoint.pt")
+        trained = trainer.Eagle3Task(self.config, self.teacher).model
+        trained.load_state_dict(checkpoint["model"])
+        self.assertFalse(torch.allclose(trained.feature_scale, torch.ones(())))
+        torch.testing.assert_close(trained.fuse(self.taps), self.model.fuse(self.taps), rtol=1e-4, atol=1e-4)
+
+    def test_vocabulary_order_lists_every_draft_token_once(self):
+        order = json.loads((self.eagle3 / "vocab_order.json").read_text())
+        self.assertEqual(sorted(order), self.model.ids.tolist())
+
+    def test_medusa_heads_read_the_hidden_state_behind_the_final_norm(self):
+        head = load_medusa(self.medusa, read_teacher(TINY / TEACHER))
+        self.assertEqual((head.layout, len(head.weights), len(head.weights[0])), ("B", 3, 2))
+        hidden = self.teacher.final_norm(self.teacher.features(self.tokens[None], ())[0])[0]
+        expected = predict(head, hidden)
+        model = export.load_exported_medusa(self.medusa, self.teacher)
+        for k in range(3):
+            torch.testing.assert_close(F.linear(model.head(k, hidden), model.output), expected[k], rtol=1e-4, atol=1e-4)
+
+    def test_cards_name_teacher_recipe_and_licence(self):
+        for folder in (self.eagle3, self.medusa):
+            card = (folder / "README.md").read_text()
+            for text in (self.teacher.source_sha256, "peak_rate", "## Licence", "train/run.py"):
+                self.assertIn(text, card)
+
+    def brute_places(self, root, width, levels):
+        """Candidates by following every path on its own through the reference forward."""
+        run, outputs = self.chain(self.head, root, [])
+        frontier = [(0.0, (), outputs[-1])]
+        found = []
+        for _ in range(levels):
+            level = []
+            for score, path, a in frontier:
+                best = torch.log_softmax(run.logits(a[None])[0], -1).topk(width)
+                tokens = self.head.target_ids[best.indices].tolist()
+                level += [(score + value, (*path, token)) for value, token in zip(best.values.tolist(), tokens)]
+            found.append(level)
+            chosen = sorted(level, key=lambda entry: -entry[0])[:width]
+            frontier = [(score, path, self.chain(self.head, root, list(path))[1][-1]) for score, path in chosen]
+        return found
+
+    def test_trees_have_the_candidates_of_a_growth_path_by_path(self):
+        width, levels = 3, 3
+        for root in (6, 20):
+            found = self.brute_places(root, width, levels)
+            for target in (found[2][1][1], found[2][5][1], found[1][4][1] + (1,)):
+                tokens = torch.cat((self.tokens[: root + 1], torch.tensor(target)))
+                places = true_places(
+                    self.model,
+                    Prefix(self.model, tokens, self.taps_of(tokens)),
+                    tokens,
+                    torch.tensor([root]),
+                    width,
+                    levels,
+                )[0]
+                for depth, levels_used in itertools.product(range(levels), range(levels)):
+                    self.assertEqual(places[levels_used, depth].item(), self.place(found, target, depth, levels_used))
+
+    def taps_of(self, tokens):
+        return self.teacher.features(tokens[None], TAPS)[1][0]
+
+    def place(self, found, target, depth, levels_used):
+        path = target[: depth + 1]
+        scores = {candidate: score for level in found[: levels_used + 1] for score, candidate in level}
+        return sum(score > scores[path] for score in scores.values()) if path in scores else ABSENT
+
+    def test_a_chain_accepts_while_the_best_token_is_the_true_one(self):
+        roots = torch.arange(1, 36)
+        places = true_places(self.model, Prefix(self.model, self.tokens, self.taps), self.tokens, roots, 1, 3)
+        lengths = accepted(places, [4])[0, :, 2]
+        rows = self.model.unrolled(self.tokens[None], self.taps[None], 3, torch.arange(40))
+        steps = [self.model.ids[self.model.logits(a).argmax(-1)] for a in rows]
+        for root, length in zip(roots.tolist(), lengths.tolist()):
+            right = [steps[s][root - 1] == self.tokens[root + 1 + s] for s in range(3)]
+            self.assertEqual(length, next((s for s, hit in enumerate(right) if not hit), 3))
+
+    def test_simulate_and_trees_leave_figures_and_choices(self):
+        quietly(simulate.main, self.config)
+        output, _ = quietly(trees.main, self.config)
+        result = json.loads((self.config.folder / "simulate" / "eagle3.json").read_text())
+        self.assertEqual(result["sequences"], 4)
+        self.assertEqual(len(result["top"]), 3)
+        self.assertIn("EAGLE-3, M=", output)
+        choices = json.loads((self.medusa / "choices.json").read_text())
+        self.assertLessEqual(len(choices), 15)
+        self.assertIn("| chain of 5 |", (self.eagle3 / "README.md").read_text())
+
+    def engine(self, *arguments):
+        command = [str(ENGINE), *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        self.assertEqual(done.returncode, 0, f"{' '.join(command)}: {done.stderr}")
+        return json.loads(done.stdout)
+
+    @unittest.skipUnless(ENGINE.exists(), "no engine: build it or set ESPALIER")
+    def test_the_engine_loads_every_file_and_accepts_what_the_simulation_says(self):
+        model = ("-m", self.config.teacher.path)
+        prompt = "the quick brown fox jumps over the lazy dog"
+        tokens = self.engine("tokenize", *model, "--json", prompt)
+        tokens = [token["id"] if isinstance(token, dict) else token for token in tokens]
+        common = ("generate", *model, "--raw", "-n", "60", "--ignore-eos", "--json", "--weights", "f32", "--kv", "f32")
+        plain = self.engine(*common, "--draft", "none", prompt)
+        self.assertEqual(plain["prompt_tokens"], len(tokens))
+        text = simulate.Text(
+            torch.tensor(tokens + plain["tokens"]), [(len(tokens), len(tokens) + len(plain["tokens"]))]
+        )
+        shape = ("--tree", "dynamic", "--draft-nodes", "16", "--draft-depth", "6", "--draft-expand", "4")
+        drafted = {}
+        for head in (self.eagle3, self.eagle3 / "head.gguf", self.eagle3 / "head-q8_0.gguf"):
+            drafted[head] = self.engine(*common, "--draft", "eagle3", "--head", str(head), *shape, prompt)
+            self.assertEqual(drafted[head]["tokens"], plain["tokens"])
+        quietly(simulate.main, self.config)
+        quietly(trees.main, self.config)
+        choices = self.medusa / "choices.json"
+        medusa = self.engine(
+            *common, "--draft", "medusa", "--head", str(self.medusa), "--tree", f"static:{choices}", prompt
+        )
+        self.assertEqual(medusa["tokens"], plain["tokens"])
+        self.assertEqual(drafted[self.eagle3]["accept_lengths"], self.replayed(text, self.eagle3_lengths(text)))
+        self.assertEqual(
+            medusa["accept_lengths"], self.replayed(text, self.medusa_lengths(text, json.loads(choices.read_text())))
+        )
+
+    def eagle3_lengths(self, text):
+        with torch.inference_mode():
+            prefix = Prefix(self.model, text.tokens, self.taps_of(text.tokens))
+            places = true_places(self.model, prefix, text.tokens, text.roots, 4, 6)
+        return accepted(places, [16])[0, :, 5].numpy()
+
+    def medusa_lengths(self, text, choices):
+        ranks = simulate.medusa_ranks(export.load_exported_medusa(self.medusa, self.teacher), self.teacher, text)
+        return np.array([simulate.accepted_of(simulate.path_set(choices), row) for row in ranks.tolist()])
+
+    def replayed(self, text, lengths):
+        """Accept lengths round by round. The engine drafts no further than the answer may go, which the end of the text
+        does here."""
+        ((begin, end),) = text.answers
+        root, rounds = begin, []
+        while root < end - 1:
+            rounds.append(min(int(lengths[root - begin]), end - 2 - root))
+            root += rounds[-1] + 1
+        return rounds
+
+
+class Training(Scratch):
+    def parameters(self, config, kind="eagle3"):
+        return trainer.read_checkpoint(config.folder / kind / "checkpoint.pt")
+
+    def assert_same_state(self, a, b):
+        self.assertEqual(a["step"], b["step"])
+        for name in a["model"]:
+            self.assertTrue(torch.equal(a["model"][name], b["model"][name]), name)
+        for key, state in a["optimiser"]["state"].items():
+            for name, value in state.items():
+                self.assertTrue(torch.equal(value, b["optimiser"]["state"][key][name]), name)
+
+    def test_a_killed_training_goes_on_bit_for_bit(self):
+        whole, broken = self.prepared("whole"), self.prepared("broken", checkpoint_every=3)
+        quietly(trainer.main, whole, "eagle3")
+        dying = self.die_after_the_first(trainer.save_checkpoint)
+        with unittest.mock.patch.object(trainer, "save_checkpoint", dying), self.assertRaises(KeyboardInterrupt):
+            quietly(trainer.main, broken, "eagle3")
+        self.assertEqual(self.parameters(broken)["step"], 3)
+        quietly(trainer.main, broken, "eagle3")
+        self.assert_same_state(self.parameters(whole), self.parameters(broken))
+        steps = [
+            json.loads(line)["step"] for line in (broken.folder / "eagle3" / "metrics.jsonl").read_text().splitlines()
+        ]
+        self.assertEqual(steps, [2, 4, 6])
+
+    def die_after_the_first(self, save):
+        def saved(*arguments):
+            save(*arguments)
+            raise KeyboardInterrupt
+
+        return saved
+
+    def test_a_training_that_stops_by_the_clock_is_a_chain_of_short_ones(self):
+        whole, short = self.prepared("whole"), self.prepared("short", stop_after_seconds=1e-6)
+        quietly(trainer.main, whole, "eagle3")
+        for step in range(1, 7):
+            quietly(trainer.main, short, "eagle3")
+            self.assertEqual(self.parameters(short)["step"], step)
+        self.assert_same_state(self.parameters(whole), self.parameters(short))
+
+    def test_another_recipe_does_not_go_on(self):
+        config = self.prepared()
+        quietly(trainer.main, config, "eagle3")
+        config.eagle3.peak_rate = 1e-4
+        with self.assertRaisesRegex(InputError, "another recipe"):
+            quietly(trainer.main, config, "eagle3")
+
+    def test_starts_from_a_given_checkpoint(self):
+        first = self.prepared("first")
+        quietly(trainer.main, first, "eagle3")
+        second = self.prepared(
+            "second", from_checkpoint=str(first.folder / "eagle3" / "checkpoint.pt"), peak_rate=1e-12
+        )
+        quietly(trainer.main, second, "eagle3")
+        for name, value in self.parameters(first)["model"].items():
+            torch.testing.assert_close(value, self.parameters(second)["model"][name], rtol=1e-5, atol=1e-6)
+
+    def test_learns_what_it_sees(self):
+        config = self.prepared(steps=40, peak_rate=5e-3)
+        quietly(trainer.main, config, "eagle3")
+        losses = [
+            json.loads(line)["loss"] for line in (config.folder / "eagle3" / "metrics.jsonl").read_text().splitlines()
+        ]
+        self.assertLess(losses[-1], losses[0] - 0.1)
+        xml.etree.ElementTree.parse(config.folder / "eagle3" / "curves.svg")
+
+    def test_two_ranks_train_together(self):
+        config = self.prepared()
+        program = self.folder / "train.py"
+        folders = [str(ROOT / "train"), str(ROOT / "train" / "tests")]
+        program.write_text(
+            f"import sys; sys.dont_write_bytecode = True; sys.path[:0] = {folders!r}\n"
+            "import pathlib, pipeline_train_test as t\n"
+            f"t.trainer.main(t.make_config(pathlib.Path({config.work!r})), 'eagle3')\n"
+        )
+        command = [
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            "--nproc_per_node=2",
+            "--master_port=0",
+            "--standalone",
+            str(program),
+        ]
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=300, env=os.environ | {"OMP_NUM_THREADS": "1"}
+        )
+        self.assertEqual(done.returncode, 0, done.stderr[-2000:])
+        self.assertEqual(self.parameters(config)["step"], 6)
+        self.assertEqual(done.stdout.count("eagle3 6/6"), 1, done.stdout)
+
+    def test_rate_warms_up_and_falls_to_the_final_rate(self):
+        section = Eagle3Config(taps=TAPS, steps=110, warmup=10, peak_rate=1.0, final_rate=0.1)
+        rates = [trainer.rate_at(step, section) for step in range(111)]
+        self.assertAlmostEqual(rates[0], 0.1)
+        self.assertAlmostEqual(max(rates), 1.0)
+        self.assertAlmostEqual(rates[60], 0.55)
+        self.assertAlmostEqual(rates[110], 0.1)
+
+
+class Replay(unittest.TestCase):
+    def test_rounds_follow_each_other_and_end_with_the_answer(self):
+        text = simulate.Text(torch.arange(12), [(2, 8), (10, 12)])
+        self.assertEqual(text.roots.tolist(), [2, 3, 4, 5, 6, 10])
+        replays = simulate.Replays([{"levels": 3}, {"levels": 3}])
+        replays.add(text, np.array([[2, 9, 9, 0, 3, 0], [0, 0, 0, 0, 0, 0]]))
+        first, second = replays.facts(details=True)
+        self.assertEqual((first["rounds"], first["tau"]), (4, 6 / 4))  # 2..5, 5..6, 6..8; 10..12
+        self.assertEqual(first["reached"], [4, 1, 1])
+        self.assertEqual((second["rounds"], second["tau"]), (6, 1.0))
+        self.assertEqual(second["accept_pos"], [0.0, None, None])
+
+
+class Trees(unittest.TestCase):
+    def test_static_tree_is_the_best_of_its_size(self):
+        random = np.random.default_rng(2)
+        ranks = random.choice([0, 0, 0, 1, 1, 2, 10], (200, 3))
+        visits = trees.path_counts(ranks)
+        nodes = [path for path in itertools.chain.from_iterable(itertools.product(range(3), repeat=d) for d in (1, 2))]
+        best = 0
+        for chosen in itertools.combinations(nodes, 5):
+            if all(path[:-1] in chosen or len(path) == 1 for path in chosen):
+                best = max(best, sum(visits[path] for path in chosen))
+        found = trees.best_tree(ranks[:, :2], 6)
+        self.assertEqual(sum(visits[tuple(path)] for path in found), best)
+        self.assertEqual(found, trees.best_tree(ranks[:, :2], 9)[:5])  # best first: a smaller tree is its beginning
+
+    def test_costs_are_interpolated_between_rows_and_vocabularies(self):
+        figures = [
+            {"name": "step", "rows": r, "median": s, "context": c} for c in (1, 2) for r, s in ((1, 1.0), (16, 2.5))
+        ]
+        figures += [{"name": "draft", "rows": 1, "seconds": s, "vocabulary": v} for v, s in ((4000, 0.1), (8000, 0.2))]
+        costs = trees.StepCosts(figures, 0.5)
+        self.assertAlmostEqual(costs.verify(6), 1.5)
+        self.assertAlmostEqual(costs.verify(32), 5.0)
+        self.assertAlmostEqual(costs.draft(1, 6000), 0.15)
+        self.assertAlmostEqual(trees.StepCosts([], 0.5).draft(4, 100), 0.5)
+
+    def test_tap_ids_are_read_back_as_the_same_boundaries(self):
+        self.assertEqual(export.tap_ids((2, 15, 27), 30), [1, 14, 26])
+        self.assertEqual(export.tap_ids((0, 2, 3), 4), [0, 2, 3])
+        self.assertEqual(export.tap_ids((1, 2, 4), 4), [1, 2, 4])
+
+
+if __name__ == "__main__":
+    unittest.main()
