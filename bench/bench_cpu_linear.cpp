@@ -167,7 +167,7 @@ void measure(Device& device, ThreadPool& pool, DType type, Shape shape) {
 }
 
 // All linears of one step of SmolLM2-135M in its default file: layers in q4_1, the last product in q8_0.
-void measure_model(Device& device) {
+void measure_model(Device& device, int threads) {
   const auto load = [&](DType type, Shape shape) {
     const auto bytes = random_weight(type, shape);
     const WeightPart part{type, shape.outputs, shape.inputs, bytes};
@@ -182,6 +182,14 @@ void measure_model(Device& device) {
                       load(DType::q4_1, {576, 576}), load(DType::q4_1, {576, 3072}), load(DType::q4_1, {1536, 576})});
   const auto last = load(DType::q8_0, {576, 49152});
   double one_row = 0;
+  constexpr std::int64_t kModelBytes =
+      30 * (2 * 576 * 576 + 2 * 576 * 192 + 3 * 576 * 1536) / 32 * 20 + 576LL * 49152 / 32 * 34;
+  ThreadPool pool(threads);
+  for (std::int64_t pieces : {1, 121}) {
+    const double plain = read_seconds(device, pool, kModelBytes, pieces);
+    std::printf("plain read of %.1f MB in %ld loops: %.2f ms, %.1f GB/s\n", 1e-6 * kModelBytes, (long)pieces,
+                1e3 * plain, 1e-9 * kModelBytes / plain);
+  }
   for (std::int64_t rows : kRowCounts) {
     const auto input = [&](std::int64_t width) {
       Tensor x = device.tensor(DType::f32, {rows, width});
@@ -231,7 +239,7 @@ int main(int argc, char** argv) {
     if (const auto type = parse_dtype(argv[i])) types.push_back(*type);
   const bool all = types.empty();
   if (all) {
-    measure_model(*device);
+    measure_model(*device, options.threads);
     types = {DType::q4_1, DType::q4_0, DType::q8_0, DType::f16, DType::q4_k, DType::q5_k, DType::q6_k};
   }
   for (DType type : types) {

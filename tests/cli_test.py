@@ -23,11 +23,14 @@ EAGLE3 = str(DATA / "heads" / "eagle3-full-vocabulary")  # of the same teacher, 
 MEDUSA = str(DATA / "heads" / "medusa-d")  # likewise; three heads
 STRANGER = str(DATA / "heads" / "medusa-b")  # of another teacher
 
+CACHE = tempfile.TemporaryDirectory()  # step times are kept here, not in the user's own folder
+
 
 def run(*arguments, text=None, cwd=None, stdout=subprocess.PIPE, environment=None):
     # Only the variables of the test: a mode that the caller's shell prefers is not what is tested here.
     variables = {name: value for name, value in os.environ.items()
                  if not name.startswith("ESPALIER_") and name not in ("NO_COLOR", "COLUMNS")}
+    variables["XDG_CACHE_HOME"] = CACHE.name
     return subprocess.run([str(ESPALIER), *arguments], input=text, cwd=cwd, text=True, stdout=stdout,
                           stderr=subprocess.PIPE, timeout=120, env={**variables, **(environment or {})})
 
@@ -48,13 +51,13 @@ class Generate(unittest.TestCase):
         answer = json.loads(result.stdout)
         self.assertEqual(list(answer), ["text", "tokens", "prompt_tokens", "finish_reason", "prefill_seconds",
                                         "decode_seconds", "tokens_per_second", "seed", "model", "device", "isa", "mode",
-                                        "options", "draft", "tree", "rounds", "accept_lengths", "accept_L", "tau",
+                                        "options", "draft", "tree", "budget", "rounds", "accept_lengths", "accept_L", "tau",
                                         "draft_seconds", "prepare_seconds", "verify_seconds", "accept_seconds",
                                         "commit_seconds", "kv", "logprobs"])
         self.assertEqual(len(answer["tokens"]), 8)
         self.assertEqual(answer["finish_reason"], "length")
         self.assertEqual((answer["seed"], answer["device"]), (5, "cpu"))
-        self.assertIn(answer["isa"], ("avx2", "avx512", "neon", "dotprod"))
+        self.assertIn(answer["isa"], ("avx2", "avx512", "neon", "dotprod", "i8mm"))
         self.assertEqual([len(entry["top"]) for entry in answer["logprobs"]], [2] * 8)
         self.assertEqual([entry["token"] for entry in answer["logprobs"]], answer["tokens"])
         speed = (len(answer["tokens"]) - 1) / answer["decode_seconds"]
@@ -182,6 +185,27 @@ class Speculation(unittest.TestCase):
         self.assertRegex(fallback.stderr, rf"^espalier: --draft auto: passes over {STRANGER}: [^\n]*\n$")
         mistaken = generate(*self.FLAGS, "--draft", "auto", "--head", EAGLE3, "--head-option", "taps=1,2,99", "hello")
         self.assertEqual(mistaken.returncode, 2, "what the user said about the head must hold")
+
+    def test_chosen_rows_are_reported_and_their_step_times_kept(self):
+        self.assertIsNone(self.answer("--draft", "ngram")["budget"])
+        with tempfile.TemporaryDirectory() as folder:
+            cache = {"XDG_CACHE_HOME": folder}
+            flags = ["--draft", "ngram", "--draft-nodes", "auto"]
+            first = self.answer(*flags, environment=cache)["budget"]
+            self.assertEqual(list(first), ["mean_rows", "plain_share", "undrafted_share", "step_times"])
+            self.assertGreaterEqual(first["mean_rows"], 1)
+            files = list(Path(folder).rglob("*"))
+            self.assertEqual([file.suffix for file in files], ["", ".json"])
+            second = self.answer(*flags, environment=cache)["budget"]
+            self.assertEqual(first["step_times"]["seconds"], second["step_times"]["seconds"])
+            self.answer(*flags, "--threads", "1", environment=cache)
+            self.assertEqual(len(list(Path(folder).rglob("*.json"))), 1 if os.cpu_count() == 1 else 2)
+            files[1].write_text("{")
+            self.answer(*flags, environment=cache)
+            self.assertEqual(json.loads(files[1].read_text())["rows"], first["step_times"]["rows"])
+        self.answer(*flags, environment={"XDG_CACHE_HOME": "/dev/null/nowhere"})
+        self.assertIsNotNone(self.answer("--draft", "auto")["budget"])
+        self.assertIsNone(self.answer("--draft", "auto", "--draft-nodes", "8")["budget"])
 
     def test_verbose_tells_the_speed_and_what_was_accepted(self):
         result = generate("-n", "8", "--ignore-eos", "--draft", "oracle", "-v", "hello")
@@ -360,6 +384,7 @@ class Usage(unittest.TestCase):
         self.refused("--tree: expected chain, static", *given, "--draft", "ngram", "--tree", "bush")
         self.refused("no/such/tree.json", *given, "--draft", "ngram", "--tree", "static:no/such/tree.json")
         self.refused("--tree: only with --draft", *given, "--tree", "chain")
+        self.refused("--draft-nodes", *given, "--draft", "ngram", "--draft-nodes", "some")
         self.refused("--draft-nodes", *given, "--draft", "ngram", "--draft-nodes", "0")
         self.refused("--draft-nodes", *given, "--draft", "ngram", "--draft-nodes", "257")
         self.refused("--draft-expand: only with --tree dynamic", *given, "--draft", "ngram", "--tree", "chain",

@@ -97,7 +97,8 @@ TEST_P(Eagle3DrafterGolden, DraftsTheTreeThatPyTorchDrafts) {
     Eagle3Drafter drafter(head, {.context = 64,
                                  .kv_type = DType::f32,
                                  .window = golden.window,
-                                 .tree = {.nodes = 64, .depth = 8, .expand = 8, .branch = 8}});
+                                 .tree = {.nodes = 64, .depth = 8, .expand = 8, .branch = 8},
+                                 .invariants = true});
     for (std::int32_t begin = 0; begin < committed; begin += chunk)
       commit(drafter, tokens, features, begin, std::min(committed, begin + chunk));
     expect_golden_tree(drafter, golden, tokens);
@@ -149,6 +150,70 @@ TEST(ModelDrafterTest, SaysNothingAboutATextWithTokensItDoesNotKnow) {
   EXPECT_TRUE(drafter.expand(Candidates(4), std::span(&root, 1), 1)[0].empty());
 }
 
+// --- invariants of draft passes
+// ---------------------------------------------------------------------------------------------
+
+// A growth that names a candidate whose parent is no row, or a candidate twice, is our own mistake; a network
+// would compute something for it all the same.
+class DraftPasses : public ::testing::TestWithParam<std::string> {
+ protected:
+  static constexpr TreeOptions kTree{.nodes = 16, .depth = 4, .expand = 3};
+
+  std::unique_ptr<Device> device_ = make_cpu_device();
+  Company company_{*device_, "llama2"};
+  Tensor features_ = device_->tensor(DType::f32, {4, taps_width()});
+  Candidates candidates_{9};
+
+  std::int64_t taps_width() const {
+    return static_cast<std::int64_t>(company_.eagle3_head->taps().size()) * company_.teacher.config().hidden;
+  }
+
+  // After the first pass, with three candidates below the root and one below the first of them.
+  std::unique_ptr<Drafter> begin(bool invariants) {
+    const Tokens text = {1, 2, 3, 4, 9};
+    std::unique_ptr<Drafter> drafter;
+    if (GetParam() == "eagle3")
+      drafter = std::make_unique<Eagle3Drafter>(
+          *company_.eagle3_head, Eagle3DrafterOptions{.context = 64, .tree = kTree, .invariants = invariants});
+    else
+      drafter = std::make_unique<ModelDrafter>(
+          company_.draft_model(), ModelDrafterOptions{.context = 64, .tree = kTree, .invariants = invariants});
+    upload<float>(*device_, std::vector<float>(static_cast<std::size_t>(4 * taps_width()), 0.5f), features_);
+    drafter->committed(
+        {.begin = 0, .tokens = std::span(text).first(4), .taps = features_, .rows = Tokens{0, 1, 2, 3}, .hidden = {}});
+    drafter->begin_round(text);
+    candidates_ = Candidates(9);
+    for (std::int32_t token : {20, 21, 22}) candidates_.add(0, {.token = token, .score = -1});
+    candidates_.add(1, {.token = 30, .score = -2});
+    expand(*drafter, {0});
+    return drafter;
+  }
+
+  void expand(Drafter& drafter, const std::vector<int>& nodes) { drafter.expand(candidates_, nodes, 3); }
+};
+
+TEST_P(DraftPasses, OfAGoodGrowthPassTheirInvariants) {
+  const auto drafter = begin(true);
+  EXPECT_NO_THROW(expand(*drafter, {1, 3}));
+  EXPECT_NO_THROW(expand(*drafter, {4}));
+}
+
+TEST_P(DraftPasses, ThatComputeACandidateTwiceAreCaughtBeforeTheirLaunch) {
+  const auto drafter = begin(true);
+  expand(*drafter, {1, 3});
+  EXPECT_THROW(expand(*drafter, {3}), TreeViolation);
+  EXPECT_NO_THROW(expand(*begin(false), {1, 1})) << "nobody looks without --invariants";
+}
+
+TEST_P(DraftPasses, BelowACandidateThatIsNoRowAreCaughtBeforeTheirLaunch) {
+  const auto drafter = begin(true);
+  expand(*drafter, {2, 3});
+  EXPECT_THROW(expand(*drafter, {4}), std::logic_error);
+}
+
+INSTANTIATE_TEST_SUITE_P(Networks, DraftPasses, ::testing::Values("eagle3", "model"),
+                         [](const auto& info) { return info.param; });
+
 // --- whatever came before
 // ---------------------------------------------------------------------------------------------
 
@@ -161,10 +226,11 @@ class FreshDrafter : public ::testing::TestWithParam<std::string> {
   std::unique_ptr<Drafter> make(const Company& company, const TreeOptions& tree, std::int64_t window) const {
     if (GetParam() == "medusa") return std::make_unique<MedusaDrafter>(*company.medusa_head, 10);
     if (GetParam() == "eagle3")
-      return std::make_unique<Eagle3Drafter>(*company.eagle3_head,
-                                             Eagle3DrafterOptions{.context = kContext, .window = window, .tree = tree});
+      return std::make_unique<Eagle3Drafter>(
+          *company.eagle3_head,
+          Eagle3DrafterOptions{.context = kContext, .window = window, .tree = tree, .invariants = true});
     return std::make_unique<ModelDrafter>(company.draft_model(),
-                                          ModelDrafterOptions{.context = kContext, .tree = tree});
+                                          ModelDrafterOptions{.context = kContext, .tree = tree, .invariants = true});
   }
 
   // Turns of a conversation go on, go back, or take another turn some tokens ago.

@@ -95,7 +95,17 @@ class SettingDraw {
     tree.expand = draw(random_, 1, 6);
     tree.branch = draw(random_, 0, 8);
     if (tree.shape == TreeShape::fixed) tree.choices = random_choices();
+    if (draw(random_, 0, 2) == 0) setting_.speculation.budget = draw_budget();
     note(fmt::format("{} M={} D={} K={} B={}", name(tree.shape), tree.nodes, tree.depth, tree.expand, tree.branch));
+  }
+
+  // Any times will do; the clock corrects them as it likes.
+  ChosenBudget draw_budget() {
+    note("chosen");
+    StepTimes times{.rows = {1, 2, 8, 64}, .contexts = {20, 100}};
+    double seconds = 0;
+    for (int i = 0; i < 8; ++i) times.seconds.push_back(seconds += 1e-4 * draw(random_, 1, 10));
+    return {.times = times};
   }
 
   ChoiceTree random_choices() {
@@ -142,12 +152,14 @@ class SettingDraw {
     if (kind == "ngram") return std::make_unique<NgramDrafter>();
     if (kind == "medusa") return std::make_unique<MedusaDrafter>(*company.medusa_head, 10);
     if (kind == "eagle3")
-      return std::make_unique<Eagle3Drafter>(*company.eagle3_head, Eagle3DrafterOptions{.context = decoder.context,
-                                                                                        .kv_type = decoder.kv_type,
-                                                                                        .window = window,
-                                                                                        .form = form,
-                                                                                        .kv = decoder.kv,
-                                                                                        .tree = tree});
+      return std::make_unique<Eagle3Drafter>(*company.eagle3_head,
+                                             Eagle3DrafterOptions{.context = decoder.context,
+                                                                  .kv_type = decoder.kv_type,
+                                                                  .window = window,
+                                                                  .form = form,
+                                                                  .kv = decoder.kv,
+                                                                  .tree = tree,
+                                                                  .invariants = decoder.invariants});
     if (kind == "oracle")
       return std::make_unique<OracleDrafter>(&answer,
                                              OracleOptions{.profile = profile, .seed = seed, .vocabulary = vocabulary});
@@ -157,7 +169,8 @@ class SettingDraw {
                                                                      .kv_type = decoder.kv_type,
                                                                      .form = form,
                                                                      .kv = decoder.kv,
-                                                                     .tree = tree});
+                                                                     .tree = tree,
+                                                                     .invariants = decoder.invariants});
   }
 
   // Some draft models have a shorter context than the teacher.

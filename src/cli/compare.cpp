@@ -55,8 +55,8 @@ class Comparison {
     const Half plain = answer(prompt, nullptr);
     if (plain.cancelled()) return interrupted();
     drafting_.learn(plain.result.prompt, plain.generated().tokens);
-    headline(fmt::format("\nwith drafts by {}, {} tree of {} rows", drafting_.name(), name(drafting_.tree().shape),
-                         max_rows(drafting_.tree())));
+    headline(fmt::format("\nwith drafts by {}, {} tree of {}", drafting_.name(), name(drafting_.tree().shape),
+                         drafting_.budget()));
     const Half drafted = answer(prompt, &drafting_);
     if (drafted.cancelled()) return interrupted();
     print(flags_.json ? json_text(to_json(plain, drafted)) : "\n" + verdict(plain, drafted) + "\n");

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "cli/drafting_costs.h"
 #include "cli/progress.h"
 #include "cli/token_text.h"
 #include "decode/draft_rows.h"
@@ -22,17 +23,20 @@ Drafting::Drafting(const SpeculationFlags& flags, const DraftPlan& plan, const E
       window_(plan.window),
       oracle_profile_(plan.oracle_profile),
       drafters_(plan.drafters),
-      tree_(plan.tree) {
+      tree_(plan.tree),
+      chooses_nodes_(plan.chooses_nodes) {
   if (plan.plain()) return;
-  fit_to_device(flags);
+  SpeculationFlags shape = flags;
+  shape.chooses_nodes = plan.chooses_nodes;
+  fit_to_device(shape);
   if (plan.automatic) {
     open_best_head(plan);
   } else {
     open_heads(plan);
   }
   if (has("model")) open_draft_model(plan.draft_model);
-  cut_to_heads(flags);
-  fit_to_device(flags);
+  cut_to_heads(shape);
+  fit_to_device(shape);
 }
 
 bool Drafting::has(std::string_view drafter) const {
@@ -41,6 +45,10 @@ bool Drafting::has(std::string_view drafter) const {
 
 std::string Drafting::name() const {
   return drafters_.empty() ? "none" : fmt::format("{}", fmt::join(drafters_, "+"));
+}
+
+std::string Drafting::budget() const {
+  return fmt::format("{}{} rows", chooses_nodes_ ? "up to " : "", max_rows(tree_));
 }
 
 // Whatever the drafters of the plan need, each once.
@@ -141,7 +149,8 @@ std::function<std::unique_ptr<Drafter>()> Drafting::factory(const std::string& d
                                                                             .window = window_,
                                                                             .form = form(),
                                                                             .kv = options.kv,
-                                                                            .tree = tree_});
+                                                                            .tree = tree_,
+                                                                            .invariants = options.invariants});
     };
   check(drafter == "model", "no drafter {}", drafter);
   return [&options, this] {
@@ -150,7 +159,8 @@ std::function<std::unique_ptr<Drafter>()> Drafting::factory(const std::string& d
                                            .kv_type = options.kv_type,
                                            .form = form(),
                                            .kv = options.kv,
-                                           .tree = tree_});
+                                           .tree = tree_,
+                                           .invariants = options.invariants});
   };
 }
 
@@ -158,11 +168,25 @@ Speculation Drafting::speculation() const {
   if (drafters_.empty()) return {};
   std::vector<std::function<std::unique_ptr<Drafter>()>> factories;
   for (const std::string& drafter : drafters_) factories.push_back(factory(drafter));
-  return {.tree = tree_, .drafters = [factories] {
-            DrafterSet drafters;
-            for (const auto& make : factories) drafters.push_back(make());
-            return drafters;
-          }};
+  Speculation speculation{.tree = tree_, .drafters = [factories] {
+                            DrafterSet drafters;
+                            for (const auto& make : factories) drafters.push_back(make());
+                            return drafters;
+                          }};
+  if (chooses_nodes_) speculation.budget = chosen_budget();
+  return speculation;
+}
+
+// With the step times of an earlier run where there are some.
+ChosenBudget Drafting::chosen_budget() const {
+  ChosenBudget budget;
+  if (!engine_->cache_folder) return budget;
+  const StepTimesFile file(*engine_->cache_folder, step_times_key(*engine_, eagle3_ != nullptr, max_rows(tree_)));
+  budget.times = file.load();
+  if (engine_->verbose)
+    fmt::print(stderr, "step times: {} {}\n", budget.times ? "from" : "measured, for", file.path().string());
+  budget.on_measured = [file](const StepTimes& times) { file.save(times); };
+  return budget;
 }
 
 void check_same_vocabulary(const Tokenizer& teacher, const Tokenizer& draft, std::string_view where) {

@@ -28,6 +28,8 @@ class Drafting {
   const std::vector<std::string>& drafters() const { return drafters_; }
   std::string name() const;  // "eagle3+ngram", "none"
   const TreeOptions& tree() const { return tree_; }
+  bool chooses_nodes() const { return chooses_nodes_; }  // rows are chosen round by round
+  std::string budget() const;                            // "16 rows", "up to 64 rows"
   // For any number of decoders; drafters keep pointers into this object.
   Speculation speculation() const;
 
@@ -44,6 +46,7 @@ class Drafting {
   void cut_to_heads(SpeculationFlags flags);
   void fit_to_device(const SpeculationFlags& flags);
   StepForm form() const;
+  ChosenBudget chosen_budget() const;
   std::function<std::unique_ptr<Drafter>()> factory(const std::string& drafter) const;
 
   const Engine* engine_;
@@ -52,6 +55,7 @@ class Drafting {
   std::vector<double> oracle_profile_;
   std::vector<std::string> drafters_;
   TreeOptions tree_;
+  bool chooses_nodes_;
   std::unique_ptr<const MedusaHead> medusa_;
   std::unique_ptr<const Eagle3Head> eagle3_;
   std::optional<Transformer> draft_model_;

@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/mapped_file.h"
+#include "cli/drafting_costs.h"
 #include "cli/progress.h"
 #include "device/checked/checked_device.h"
 #include "device/cpu/cpu_device.h"
@@ -40,9 +41,13 @@ std::pair<std::int32_t, float> parse_bias(const std::string& text) {
   return {id, bias};
 }
 
-std::unique_ptr<Device> make_plain_device(const ModeOptions& modes, const EngineOptions& options) {
+int chosen_threads(const EngineOptions& options) {
   const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-  const int threads = options.threads == 0 ? cores : options.threads;
+  return options.threads == 0 ? cores : options.threads;
+}
+
+std::unique_ptr<Device> make_plain_device(const ModeOptions& modes, const EngineOptions& options) {
+  const int threads = chosen_threads(options);
   if (modes.device == "cpu") return make_cpu_device({.threads = threads, .isa = parse_isa(options.isa)});
   if (!options.isa.empty()) throw InputError("--isa: only with --device cpu, the reference device has no kernels");
   return make_reference_device(threads);
@@ -205,6 +210,8 @@ Engine open_engine(const EngineOptions& options) {
   engine.modes = resolve_modes(options.modes, process_environment);
   engine.verbose = options.verbose;
   engine.weights = weight_mode(options.weights);
+  engine.threads = chosen_threads(options);
+  engine.cache_folder = user_cache_folder(process_environment);
   engine.path = find_model(options.model);
   load_config(engine.path);  // first of all: a file that is no model is best told by what it lacks as a model
   engine.device = make_device(engine.modes, options);

@@ -82,6 +82,8 @@ struct Engine {
   std::optional<Transformer> model;
   DecoderOptions decoder;  // for whoever makes decoders on this model
   WeightMode weights = WeightMode::stored;
+  int threads = 1;
+  std::optional<std::filesystem::path> cache_folder = {};  // where runs keep what later ones may use; nothing: nowhere
   bool verbose = false;
 };
 Engine open_engine(const EngineOptions& options);

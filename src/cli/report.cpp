@@ -1,5 +1,6 @@
 #include "cli/report.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 namespace espalier {
@@ -53,6 +54,25 @@ Json kv_json(const KvCounts& counts) {
           {"bytes_committed", counts.bytes_committed}};
 }
 
+// What was chosen, and from which times: null where the budget is fixed.
+Json budget_json(const GenerateResult& result, const Budget* budget) {
+  if (budget == nullptr) return nullptr;
+  const auto rounds = static_cast<double>(std::max<std::int64_t>(1, result.rounds()));
+  const StepTimes& times = budget->costs().measured();
+  std::vector<double> now(static_cast<std::size_t>(times.rows.back()));
+  budget->costs().fill(times.contexts[0], now);
+  Json corrected = Json::array();
+  for (std::int32_t rows : times.rows) corrected.push_back(now[static_cast<std::size_t>(rows - 1)]);
+  return {{"mean_rows", static_cast<double>(result.verified_rows) / rounds},
+          {"plain_share", static_cast<double>(result.plain_rounds) / rounds},
+          {"undrafted_share", static_cast<double>(result.undrafted_rounds) / rounds},
+          {"step_times",
+           {{"rows", times.rows},
+            {"contexts", times.contexts},
+            {"seconds", times.seconds},
+            {"corrected_seconds", corrected}}}};
+}
+
 void add_rounds(const GenerateResult& result, Json& object) {
   object["rounds"] = result.rounds();
   object["accept_lengths"] = result.accept_lengths;
@@ -89,6 +109,7 @@ Json answer_json(const TextResult& result, const RunFacts& facts) {
                  {"options", options_json(engine.modes, facts.decoder)},
                  {"draft", facts.draft},
                  {"tree", tree_json(facts.decoder.tree())}};
+  object["budget"] = budget_json(result.generated, facts.decoder.budget());
   add_rounds(result.generated, object);
   object["kv"] = kv_json(facts.decoder.cache().counts());
   if (facts.logprobs) object["logprobs"] = logprobs_json(result.logprobs, *engine.text->tokenizer);

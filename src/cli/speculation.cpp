@@ -51,6 +51,18 @@ std::vector<double> parse_profile(const std::string& text) {
   return profile;
 }
 
+// "16", "auto".
+void parse_nodes(const std::string& text, SpeculationFlags& flags) {
+  flags.nodes.reset();
+  flags.chooses_nodes = text == "auto";
+  if (flags.chooses_nodes) return;
+  int value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value < 1 || value > kMaxDraftRows)
+    input_error("--draft-nodes: expected auto or 1 to {}, got '{}'", kMaxDraftRows, text);
+  flags.nodes = value;
+}
+
 ChoiceTree read_static_tree(const std::string& file) {
   if (!file.empty()) return ChoiceTree::read(file, {});
   if (const auto found = find_in_repository(kStaticTree)) return ChoiceTree::read(*found, {});
@@ -76,8 +88,8 @@ TreeOptions plan_tree(const SpeculationFlags& flags) {
   TreeOptions tree;
   if (text != "dynamic" && (flags.expand || flags.branch))
     input_error("--draft-{}: only with --tree dynamic, got --tree {}", flags.expand ? "expand" : "branch", text);
-  tree.nodes = flags.nodes.value_or(tree.nodes);
-  tree.depth = flags.depth.value_or(tree.depth);
+  tree.nodes = flags.nodes.value_or(flags.chooses_nodes ? kMostChosenRows : tree.nodes);
+  tree.depth = flags.depth.value_or(flags.chooses_nodes ? kMostChosenLevels : tree.depth);
   tree.expand = flags.expand.value_or(tree.expand);
   tree.branch = flags.branch.value_or(tree.expand);
   if (text == "chain") {
@@ -125,7 +137,7 @@ void check_dependences(const SpeculationFlags& flags, const DraftPlan& plan, con
 // Without a drafter a shape would silently do nothing; who says --draft none knows.
 void check_shape_is_used(const SpeculationFlags& flags) {
   const std::pair<const char*, bool> shapes[] = {{"--tree", flags.tree.has_value()},
-                                                 {"--draft-nodes", flags.nodes.has_value()},
+                                                 {"--draft-nodes", flags.nodes.has_value() || flags.chooses_nodes},
                                                  {"--draft-depth", flags.depth.has_value()},
                                                  {"--draft-expand", flags.expand.has_value()},
                                                  {"--draft-branch", flags.branch.has_value()}};
@@ -151,7 +163,11 @@ void add_speculation_flags(CLI::App& app, SpeculationFlags& flags, const std::st
   const auto count = [&](const char* flag, std::optional<int>& value, int least, const char* what) {
     app.add_option(flag, value, what)->check(CLI::Range(least, kMaxDraftRows))->type_name("N");
   };
-  count("--draft-nodes", flags.nodes, 1, "rows of a tree, root included; without it 16, or all of a static tree");
+  app.add_option_function<std::string>(
+         "--draft-nodes", [&flags](const std::string& text) { parse_nodes(text, flags); },
+         "rows of a tree, root included, or auto: each round as many as pay (docs/budgets.md); without it auto with "
+         "--draft auto, else 16, or all of a static tree")
+      ->type_name("N|auto");
   count("--draft-depth", flags.depth, 0, "levels of a tree; without it 6, or all of a static tree");
   count("--draft-expand", flags.expand, 1, "nodes of a level that get children (dynamic); without it 4");
   count("--draft-branch", flags.branch, 1, "children of such a node; without it as many as --draft-expand");
@@ -179,7 +195,9 @@ DraftPlan plan_speculation(const SpeculationFlags& flags, const std::string& def
   if (draft != "none" && !plan.automatic) plan.drafters = parse_drafters(draft);
   check_dependences(flags, plan, draft);
   if (plan.plain() && !flags.draft) check_shape_is_used(flags);
-  plan.tree = plan_tree(flags);
+  SpeculationFlags shape = flags;
+  shape.chooses_nodes = plan.chooses_nodes = flags.chooses_nodes || (plan.automatic && !flags.nodes);
+  plan.tree = plan_tree(shape);
   plan.heads = flags.heads;
   for (const std::string& option : flags.head_options) parse_head_option(option, plan.head_options);
   plan.has_head_options = !flags.head_options.empty();
@@ -192,6 +210,10 @@ DraftPlan plan_speculation(const SpeculationFlags& flags, const std::string& def
 TreeOptions fit_tree(const TreeOptions& tree, std::int64_t rows, const SpeculationFlags& flags) {
   TreeOptions fitted = tree;
   if (max_rows(tree) <= rows) return fitted;
+  if (flags.chooses_nodes && tree.shape != TreeShape::fixed) {
+    fitted.nodes = static_cast<int>(rows);
+    return fitted;
+  }
   if (flags.nodes || tree.shape != TreeShape::fixed)
     input_error("--draft-nodes: expected 1 to {}, the rows of the device's largest step, got {}", rows, tree.nodes);
   fitted.choices = tree.choices->best(static_cast<int>(rows));

@@ -15,11 +15,15 @@
 namespace espalier {
 
 inline constexpr int kMaxDraftRows = 256;
+// What a tree may grow to where its rows are chosen.
+inline constexpr int kMostChosenRows = 64;
+inline constexpr int kMostChosenLevels = 16;
 
 struct SpeculationFlags {
   std::optional<std::string> draft = {};  // "eagle3+ngram"
   std::optional<std::string> tree = {};   // "static:FILE"
   std::optional<int> nodes = {};
+  bool chooses_nodes = false;  // --draft-nodes auto
   std::optional<int> depth = {};
   std::optional<int> expand = {};
   std::optional<int> branch = {};
@@ -35,6 +39,7 @@ struct DraftPlan {
   std::vector<std::string> drafters = {};  // by source bit; none: plain decoding
   bool automatic = false;                  // the best there is: a head that matches the teacher, else n-grams
   TreeOptions tree = {};
+  bool chooses_nodes = false;  // rows are chosen round by round; the tree's are the most there are
   std::vector<std::string> heads = {};
   HeadOptions head_options = {};
   bool has_head_options = false;  // the user said something about the head
@@ -56,7 +61,7 @@ void add_speculation_flags(CLI::App& app, SpeculationFlags& flags, const std::st
 DraftPlan plan_speculation(const SpeculationFlags& flags, const std::string& default_draft);
 
 // The same tree within `rows` rows, the largest step of a device. Throws InputError where more were asked for by
-// --draft-nodes; a static tree that came without it keeps its best rows.
+// --draft-nodes N; a static tree that came without it keeps its best rows, a chosen number is chosen within them.
 TreeOptions fit_tree(const TreeOptions& tree, std::int64_t rows, const SpeculationFlags& flags);
 
 }  // namespace espalier

@@ -42,6 +42,27 @@ TEST(SpeculationFlags, TheDefaultsAreADynamicTreeOf16RowsAnd6Levels) {
   EXPECT_EQ(plan({.draft = "ngram", .expand = 7, .branch = 2}).tree.branch, 2);
 }
 
+TEST(SpeculationFlags, RowsAreChosenWhereThatIsAskedForOrTheDrafterIsChosenToo) {
+  EXPECT_FALSE(plan({.draft = "ngram"}).chooses_nodes);
+  const DraftPlan chosen = plan({.draft = "ngram", .chooses_nodes = true});
+  EXPECT_TRUE(chosen.chooses_nodes);
+  EXPECT_EQ(chosen.tree.nodes, kMostChosenRows);
+  EXPECT_EQ(chosen.tree.depth, kMostChosenLevels);
+  EXPECT_EQ(plan({.draft = "ngram", .chooses_nodes = true, .depth = 3}).tree.depth, 3);
+  EXPECT_TRUE(plan({.draft = "auto"}).chooses_nodes);
+  EXPECT_TRUE(plan({}, "auto").chooses_nodes);
+  EXPECT_FALSE(plan({.draft = "auto", .nodes = 16}).chooses_nodes);
+  EXPECT_EQ(plan({.draft = "auto", .nodes = 16}).tree.nodes, 16);
+  EXPECT_EQ(plan({.draft = "ngram", .tree = "static:" + kTree, .chooses_nodes = true}).tree.nodes, 65);
+  EXPECT_EQ(complaint({.chooses_nodes = true}), "--draft-nodes: only with --draft, for example --draft ngram");
+}
+
+TEST(SpeculationFlags, AChosenNumberOfRowsIsChosenWithinTheDevicesLargestStep) {
+  const SpeculationFlags flags{.draft = "ngram", .chooses_nodes = true};
+  EXPECT_EQ(fit_tree(plan(flags).tree, 32, flags).nodes, 32);
+  EXPECT_EQ(fit_tree(plan(flags).tree, 128, flags).nodes, kMostChosenRows);
+}
+
 TEST(SpeculationFlags, DraftersAreUnitedByAPlusEachOnce) {
   EXPECT_THAT(plan({.draft = "eagle3+ngram", .heads = {"h"}}).drafters, testing::ElementsAre("eagle3", "ngram"));
   EXPECT_EQ(complaint({.draft = "ngram+hostile+ngram"}), "--draft ngram+hostile+ngram: ngram is there twice");

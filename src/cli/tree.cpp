@@ -103,7 +103,11 @@ TreePicture find_round(const TreeFlags& flags, const std::string& prompt, const 
 int run_tree(const TreeFlags& flags) {
   const TextOptions options = text_options(flags.sampling);
   if (flags.sampling.logprobs >= 0) throw InputError("--logprobs: only with generate --json");
-  const DraftPlan plan = plan_speculation(flags.speculation, "auto");
+  DraftPlan plan = plan_speculation(flags.speculation, "auto");
+  if (!flags.speculation.chooses_nodes) {  // a picture is the same every time, whatever the clock says
+    plan.chooses_nodes = false;
+    plan.tree = plan_tree(flags.speculation);
+  }
   const std::string prompt = prompt_text(flags.prompt);
   const Engine engine = open_engine(flags.engine);
   Drafting drafting(flags.speculation, plan, engine, flags.sampling.seed);

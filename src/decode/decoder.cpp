@@ -1,13 +1,14 @@
 #include "decode/decoder.h"
 
 #include <algorithm>
-#include <chrono>
 #include <numeric>
+#include <utility>
 
 #include "base/error.h"
 #include "base/random.h"
 #include "decode/accept.h"
 #include "decode/step_invariants.h"
+#include "decode/step_timing.h"
 #include "tree/tree_tensors.h"
 
 namespace espalier {
@@ -15,17 +16,18 @@ namespace {
 
 class Stopwatch {
  public:
-  double seconds() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
+  explicit Stopwatch(const SecondsClock& clock) : clock_(&clock), start_(clock()), lap_(start_) {}
+  double seconds() const { return (*clock_)() - start_; }
   // Since the last lap, or the start.
   double lap() {
-    const auto now = Clock::now();
-    return std::chrono::duration<double>(now - std::exchange(lap_, now)).count();
+    const double now = (*clock_)();
+    return now - std::exchange(lap_, now);
   }
 
  private:
-  using Clock = std::chrono::steady_clock;
-  Clock::time_point start_ = Clock::now();
-  Clock::time_point lap_ = start_;
+  const SecondsClock* clock_;
+  double start_;
+  double lap_;
 };
 
 std::int64_t choose_context(const ModelConfig& config, std::int64_t wanted) {
@@ -116,17 +118,18 @@ struct Decoder::Lane {
 };
 
 struct Decoder::Answer {
-  Answer(Lane& l, const GenerateRequest& r) : lane(l), request(r) {}
+  Answer(Lane& l, const GenerateRequest& r, const SecondsClock& c) : lane(l), request(r), clock(c) {}
 
   Lane& lane;
   const GenerateRequest& request;
   GenerateResult result = {};
   std::vector<std::int32_t> path = {};  // prompt and answer; the last token is the root of the next round
   std::optional<FinishReason> finish = {};
-  Stopwatch clock = {};
+  Stopwatch clock;
 
   // Of the round.
-  bool drafted = false;  // the drafters were asked
+  bool drafted = false;                       // the drafters were asked
+  std::optional<Candidates> candidates = {};  // what they said, where the rows are chosen
   std::optional<TokenTree> tree = {};
   TreeTensors tensors = {};
   std::optional<Branch> branch = {};
@@ -142,7 +145,8 @@ Decoder::Decoder(const Transformer& model, const DecoderOptions& options, const 
       tree_(choose_tree(model.device(), speculation)),
       form_(choose_form(model.device(), options, tree_)),
       invariants_(options.invariants),
-      cache_(model.device(), model.kv_shape(options.kv_type), context_of_all(options.lanes), options.kv) {
+      cache_(model.device(), model.kv_shape(options.kv_type), context_of_all(options.lanes), options.kv),
+      clock_(speculation.budget ? speculation.budget->clock : steady_seconds) {
   for (int i = 0; i < options.lanes; ++i)
     lanes_.push_back({cache_.create(), {}, speculation.drafters ? speculation.drafters() : DrafterSet()});
   for (const auto& drafter : lanes_[0].drafters) {
@@ -157,6 +161,22 @@ Decoder::Decoder(const Transformer& model, const DecoderOptions& options, const 
   workspace_.emplace(
       model,
       WorkspaceShape{.rows = rows, .outputs = rows, .positions = context_, .tap_boundaries = taps_, .form = form_});
+  if (speculation.budget && max_rows(tree_) > 1) prepare_budget(*speculation.budget, options);
+}
+
+void Decoder::prepare_budget(const ChosenBudget& chosen, const DecoderOptions& options) {
+  const std::int64_t rows = largest_step(device(), std::int64_t{max_rows(tree_)} * options.lanes);
+  std::optional<StepTimes> times = chosen.times;
+  if (!times || !times->usable()) {
+    times =
+        measure_step_times(*model_, *workspace_,
+                           {.kv_type = options.kv_type, .rows = rows, .taps = !taps_.empty(), .clock = chosen.clock});
+    if (chosen.on_measured) chosen.on_measured(*times);
+  }
+  const auto buckets = device().row_buckets();
+  budget_.emplace(std::move(*times), BudgetShape{.rows = static_cast<int>(rows),
+                                                 .buckets = {buckets.begin(), buckets.end()},
+                                                 .drafters = static_cast<int>(lanes_[0].drafters.size())});
 }
 
 Decoder::~Decoder() = default;
@@ -295,23 +315,71 @@ void Decoder::start(Answer& answer) {
   answer.result.prefill_seconds = answer.clock.seconds();
 }
 
-// The tree of the next round: no deeper than the answer may still get, and inside the context.
-void Decoder::draft(Answer& answer) {
-  Stopwatch clock;
+// The trees of the next round.
+void Decoder::draft(std::span<Answer* const> answers) {
+  bool ask = true;
+  if (budget_) {
+    std::int64_t positions = 0;
+    for (const Answer* answer : answers) positions += size_of(answer->lane.committed);
+    ask = budget_->begin_round(static_cast<int>(answers.size()), positions / static_cast<std::int64_t>(answers.size()));
+  }
+  for (Answer* answer : answers) grow(*answer, ask);
+  if (budget_) cut(answers);
+}
+
+// What the drafters say: no deeper than the answer may still get, and inside the context.
+void Decoder::grow(Answer& answer, bool ask) {
+  Stopwatch clock(clock_);
   const std::int64_t prefix = size_of(answer.lane.committed), room = context_ - prefix;
   const auto depth = static_cast<int>(std::min<std::int64_t>({tree_.depth, room - 1, answer.tokens_left() - 1}));
   const auto rows = static_cast<int>(std::min<std::int64_t>(tree_.nodes, room));
+  const RoundLimits limits{
+      .rows = rows, .depth = depth, .vocabulary = static_cast<std::int32_t>(model_->config().vocabulary)};
+  const std::int32_t root = answer.path.back();
   answer.times = {};
-  answer.tree.emplace(answer.path.back());
-  answer.drafted = depth > 0 && rows > 1 && !answer.lane.drafters.empty();
+  answer.tree.emplace(root);
+  if (budget_) answer.candidates.emplace(root);
+  answer.drafted = ask && depth > 0 && rows > 1 && !answer.lane.drafters.empty();
   if (answer.drafted) {
     for (const auto& drafter : answer.lane.drafters) drafter->begin_round(answer.path);
-    answer.tree =
-        grow_tree(answer.path.back(), tree_,
-                  {.rows = rows, .depth = depth, .vocabulary = static_cast<std::int32_t>(model_->config().vocabulary)},
-                  answer.lane.drafters);
+    if (budget_) {
+      LevelBudget levels(*budget_, clock_);
+      answer.candidates = grow_candidates(root, tree_, limits, answer.lane.drafters, &levels);
+    } else {
+      answer.tree = grow_tree(root, tree_, limits, answer.lane.drafters);
+    }
   }
   answer.times.draft = clock.lap();
+}
+
+// Of all that was drafted, what pays.
+void Decoder::cut(std::span<Answer* const> answers) {
+  Stopwatch clock(clock_);
+  double draft_seconds = 0;
+  std::vector<DraftOfLane> drafts;
+  for (const Answer* answer : answers) {
+    const auto room = std::min<std::int64_t>(tree_.nodes, context_ - size_of(answer->lane.committed));
+    drafts.push_back({&*answer->candidates, static_cast<int>(room)});
+    draft_seconds += answer->times.draft;
+  }
+  std::vector<TokenTree> trees = budget_->cut(drafts, draft_seconds);
+  const double seconds = clock.lap() / static_cast<double>(answers.size());
+  for (std::size_t i = 0; i < answers.size(); ++i) {
+    answers[i]->tree = std::move(trees[i]);
+    answers[i]->times.draft += seconds;
+  }
+}
+
+// What the round was worth.
+void Decoder::settle(std::span<Answer* const> answers) {
+  std::int64_t rows = 0, tokens = 0;
+  double draft_seconds = 0;
+  for (const Answer* answer : answers) {
+    rows += answer->tree->size();
+    tokens += answer->result.accept_lengths.back() + 1;
+    draft_seconds += answer->times.draft;
+  }
+  budget_->end_round(rows, tokens, draft_seconds);
 }
 
 // The rows of the answer's tree, behind the rows of the step's other trees.
@@ -331,9 +399,10 @@ void Decoder::append_rows(Answer& answer, std::vector<Row>& rows) {
 
 // One step of the teacher over the trees of all these answers.
 void Decoder::verify(std::span<Answer* const> answers) {
-  Stopwatch clock;
+  Stopwatch clock(clock_);
   std::vector<Row> rows;
   for (Answer* answer : answers) append_rows(*answer, rows);
+  step_rows_ = static_cast<std::int64_t>(rows.size());
   StepCheck check_tables;
   if (invariants_) check_tables = [&](const HostTables& tables) { check_trees(tables, answers); };
   const double prepare = clock.lap();
@@ -359,12 +428,14 @@ void Decoder::check_trees(const HostTables& tables, std::span<Answer* const> ans
 
 // Walks the verified tree, commits the path and tells everybody.
 void Decoder::accept(Answer& answer, const StepOutput& output, std::int64_t first_row) {
-  Stopwatch clock;
+  Stopwatch clock(clock_);
   const std::vector<Visit> visits = walk(
       *answer.tree,
       [&](int node) {
         read_logits(output.logits, first_row + node);
         answer.times.verify += clock.lap();
+        // A step has ended when the first of its logits can be looked at.
+        if (budget_ && first_row + node == 0) budget_->observe_step(step_rows_, answer.times.verify);
         const std::int32_t token = draw(answer);
         answer.times.accept += clock.lap();
         return token;
@@ -372,15 +443,27 @@ void Decoder::accept(Answer& answer, const StepOutput& output, std::int64_t firs
       [&](std::int32_t) { return answer.finish.has_value(); });
   commit(answer, visits, output, first_row);
   answer.times.commit = clock.lap();
-  answer.result.accept_lengths.push_back(static_cast<std::int64_t>(visits.size()) - 1);
-  add(answer.times, answer.result.times);
-  if (answer.request.events.on_round)
-    answer.request.events.on_round({.number = answer.result.rounds() - 1,
-                                    .prefix = answer.tensors.prefix,
-                                    .tree = *answer.tree,
-                                    .visits = visits,
-                                    .finish = answer.finish,
-                                    .times = answer.times});
+  tell_round(answer, visits);
+}
+
+// Everybody who listens, and the result.
+void Decoder::tell_round(Answer& answer, std::span<const Visit> visits) {
+  if (budget_ && answer.drafted) budget_->learn(*answer.candidates, visits);
+  GenerateResult& result = answer.result;
+  result.accept_lengths.push_back(static_cast<std::int64_t>(visits.size()) - 1);
+  result.verified_rows += answer.tree->size();
+  result.plain_rounds += answer.tree->size() == 1 ? 1 : 0;
+  result.undrafted_rounds += answer.drafted ? 0 : 1;
+  add(answer.times, result.times);
+  if (!answer.request.events.on_round) return;
+  Round round{.number = result.rounds() - 1,
+              .prefix = answer.tensors.prefix,
+              .tree = *answer.tree,
+              .visits = visits,
+              .finish = answer.finish,
+              .times = answer.times};
+  if (budget_) round.budget = {answer.drafted, budget_->step_seconds(), step_rows_};
+  answer.request.events.on_round(round);
 }
 
 void Decoder::commit(Answer& answer, std::span<const Visit> visits, const StepOutput& output, std::int64_t first_row) {
@@ -412,7 +495,7 @@ void Decoder::run_rounds(std::vector<Answer>& answers) {
     for (Answer& answer : answers)
       if (!answer.finish) active.push_back(&answer);
     if (active.empty()) return;
-    for (Answer* answer : active) draft(*answer);
+    draft(active);
     for (std::size_t begin_at = 0; begin_at < active.size();) {
       std::size_t end = begin_at;
       for (std::int64_t rows = 0; end < active.size(); ++end) {
@@ -422,6 +505,7 @@ void Decoder::run_rounds(std::vector<Answer>& answers) {
       verify(std::span(active).subspan(begin_at, end - begin_at));
       begin_at = end;
     }
+    if (budget_) settle(active);
   }
 }
 
@@ -431,7 +515,7 @@ std::vector<GenerateResult> Decoder::generate(std::span<const GenerateRequest> r
   std::vector<Answer> answers;
   answers.reserve(requests.size());
   for (std::size_t i = 0; i < requests.size(); ++i) {
-    answers.emplace_back(lanes_[i], requests[i]);
+    answers.emplace_back(lanes_[i], requests[i], clock_);
     start(answers.back());
   }
   run_rounds(answers);

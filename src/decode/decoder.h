@@ -12,10 +12,12 @@
 #include <vector>
 
 #include "cache/kv_cache.h"
+#include "decode/budget.h"
 #include "decode/draft_tree.h"
 #include "decode/drafter.h"
 #include "decode/round.h"
 #include "decode/sampler.h"
+#include "decode/step_times.h"
 #include "model/transformer.h"
 
 namespace espalier {
@@ -33,10 +35,18 @@ struct DecoderOptions {
   bool invariants = false;  // check tables, masks and slots of every tree before its launch
 };
 
+// Rows chosen round by round (budget.h): TreeOptions::nodes is then the most a tree gets.
+struct ChosenBudget {
+  std::optional<StepTimes> times = {};  // of this model, machine and form, from an earlier run; none: measured at once
+  std::function<void(const StepTimes&)> on_measured = {};  // for later runs
+  SecondsClock clock = steady_seconds;
+};
+
 // Who guesses, and in which shape. Every lane gets drafters of its own; none: plain decoding.
 struct Speculation {
   TreeOptions tree = {};
   std::function<DrafterSet()> drafters = {};
+  std::optional<ChosenBudget> budget = {};  // nothing: every tree as large as the options say
 };
 
 struct GenerateOptions {
@@ -61,6 +71,9 @@ struct GenerateResult {
   double decode_seconds = 0;                 // the rest
   std::vector<std::int64_t> accept_lengths;  // of every round: drafted tokens accepted
   RoundTimes times;                          // of all rounds together
+  std::int64_t verified_rows = 0;            // of all trees, roots included
+  std::int64_t plain_rounds = 0;             // rounds with the root alone
+  std::int64_t undrafted_rounds = 0;         // of those, the ones without asking the drafters
 
   std::int64_t rounds() const { return static_cast<std::int64_t>(accept_lengths.size()); }
   double accept_length() const;  // the mean; tau is one more
@@ -94,6 +107,7 @@ class Decoder {
   const TreeOptions& tree() const { return tree_; }  // likewise
   const KvCache& cache() const { return cache_; }
   SequenceId sequence(int lane = 0) const;
+  const Budget* budget() const { return budget_ ? &*budget_ : nullptr; }  // null: fixed
 
   // prompt: 1 to context() tokens, each in [0, vocabulary); anything else is an InputError.
   GenerateResult generate(std::span<const std::int32_t> prompt, const GenerateOptions& options,
@@ -110,6 +124,7 @@ class Decoder {
   struct Answer;  // an answer in the making
 
   std::int64_t context_of_all(int lanes) const;
+  void prepare_budget(const ChosenBudget& chosen, const DecoderOptions& options);
   void check_tokens(std::span<const std::int32_t> tokens) const;
   void check_request(const GenerateRequest& request) const;
   void rewind(Lane& lane, std::int64_t length);
@@ -125,11 +140,15 @@ class Decoder {
 
   // One round.
   void run_rounds(std::vector<Answer>& answers);
-  void draft(Answer& answer);
+  void draft(std::span<Answer* const> answers);
+  void grow(Answer& answer, bool ask);
+  void cut(std::span<Answer* const> answers);
+  void settle(std::span<Answer* const> answers);
   void append_rows(Answer& answer, std::vector<Row>& rows);
   void verify(std::span<Answer* const> answers);
   void check_trees(const HostTables& tables, std::span<Answer* const> answers) const;
   void accept(Answer& answer, const StepOutput& output, std::int64_t first_row);
+  void tell_round(Answer& answer, std::span<const Visit> visits);
   void commit(Answer& answer, std::span<const Visit> visits, const StepOutput& output, std::int64_t first_row);
 
   const Transformer* model_;
@@ -143,6 +162,9 @@ class Decoder {
   std::vector<std::int64_t> taps_;  // what the drafters want of the teacher
   std::optional<Workspace> workspace_;
   std::vector<float> logits_;  // of the node that is being looked at
+  SecondsClock clock_;
+  std::optional<Budget> budget_;
+  std::int64_t step_rows_ = 0;  // of the step that is being looked at
 };
 
 }  // namespace espalier

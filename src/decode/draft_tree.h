@@ -6,6 +6,7 @@
 #include <span>
 
 #include "decode/drafter.h"
+#include "tree/candidates.h"
 #include "tree/choice_tree.h"
 #include "tree/token_tree.h"
 
@@ -33,8 +34,23 @@ struct RoundLimits {
   std::int32_t vocabulary = 0;  // guesses outside are dropped
 };
 
-// Each drafter grows a tree of the wanted shape; they are united path by path and cut to the best rows. Drafter i has
-// source bit i. Drafters have had begin_round().
+// Decides, while a drafter grows its tree, whether it is asked for another level.
+class LevelBuyer {
+ public:
+  virtual ~LevelBuyer() = default;
+  // Drafter i begins, with the root alone.
+  virtual void begin(std::size_t drafter) = 0;
+  // Whether to have a pass over `frontier`. No ends the growing.
+  virtual bool buys(const Candidates& candidates, std::span<const int> frontier) = 0;
+  // The pass was had: `candidates` hold what it brought.
+  virtual void bought(const Candidates& candidates, std::span<const int> frontier) = 0;
+};
+
+// Each drafter grows a tree of the wanted shape; they are united path by path. Drafter i has source bit i. Drafters
+// have had begin_round(). Without a buyer every level is bought.
+Candidates grow_candidates(std::int32_t root, const TreeOptions& options, const RoundLimits& limits,
+                           std::span<const std::unique_ptr<Drafter>> drafters, LevelBuyer* buyer = nullptr);
+// The same, cut to the best rows.
 TokenTree grow_tree(std::int32_t root, const TreeOptions& options, const RoundLimits& limits,
                     std::span<const std::unique_ptr<Drafter>> drafters);
 

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "decode/draft_invariants.h"
 #include "decode/draft_rows.h"
 
 namespace espalier {
@@ -56,7 +57,7 @@ void Eagle3Drafter::begin_round(std::span<const std::int32_t> tokens) {
   check(tokens.size() == tokens_.size() + 1, "eagle3: a round behind {} tokens, {} are committed", tokens.size() - 1,
         tokens_.size());
   root_ = tokens.back();
-  drafted_ = 0;
+  drafted_.clear();
   rows_.clear();
 }
 
@@ -74,9 +75,10 @@ std::vector<std::vector<DraftToken>> Eagle3Drafter::expand(const Candidates& can
   std::vector<std::vector<DraftToken>> all;
   for (std::size_t done = 0; done < nodes.size();) {
     const auto part = nodes.subspan(done, std::min(nodes.size() - done, static_cast<std::size_t>(step_rows_)));
-    const std::int64_t first = step_rows_ + 1 + drafted_;
+    const std::int64_t first = step_rows_ + 1 + static_cast<std::int64_t>(drafted_.size());
     const std::vector<Row> rows = tree_rows(candidates, part);
-    const Eagle3Output output = head_->forward(rows, vectors_, cache_, workspace_);
+    const Eagle3Output output =
+        head_->forward(rows, vectors_, cache_, workspace_, check_of_nodes(candidates, part.size()));
     keep_outputs(output, 0, static_cast<std::int64_t>(part.size()), first);
     std::ranges::move(guesses(output, branch), std::back_inserter(all));
     done += part.size();
@@ -108,7 +110,8 @@ Eagle3Output Eagle3Drafter::run_pending(std::int32_t next, bool wants_logits) {
                     .input = static_cast<std::int32_t>(i),
                     .wants_logits = last && wants_logits});
   }
-  const Eagle3Output output = head_->forward(rows, vectors_, cache_, workspace_);
+  const Eagle3Output output =
+      head_->forward(rows, vectors_, cache_, workspace_, check_of_run(first, branch->id(), next));
   branch->commit_length(pending_);
   pending_ = 0;
   return output;
@@ -127,24 +130,60 @@ std::vector<Row> Eagle3Drafter::tree_rows(const Candidates& candidates, std::spa
   std::vector<Row> rows;
   for (int node : nodes) {
     const Candidate& candidate = candidates[node];
+    const auto place = prefix + static_cast<std::int32_t>(drafted_.size());
     const auto parent = rows_.find(candidate.parent);
     DraftRow drafted;
     if (parent != rows_.end()) drafted.places = parent->second.places;
     rows.push_back({.sequence = branch_->id(),
                     .token = candidate.token,
                     .position = prefix - 1 + candidate.depth,
-                    .place = prefix + drafted_,
+                    .place = place,
                     .begin = context_begin(prefix),
                     .end = prefix,
                     .ancestors = drafted.places,
                     .input = parent == rows_.end() ? static_cast<std::int32_t>(step_rows_) : parent->second.vector,
                     .wants_logits = true});
-    drafted.places.push_back(prefix + drafted_);
-    drafted.vector = static_cast<std::int32_t>(step_rows_ + 1 + drafted_);
+    drafted.places.push_back(place);
+    drafted.vector = static_cast<std::int32_t>(step_rows_ + 1) + place - prefix;
     rows_.emplace(node, std::move(drafted));
-    ++drafted_;
+    drafted_.push_back(node);
   }
   return rows;
+}
+
+StepLimits Eagle3Drafter::limits(std::int64_t window) const {
+  return {.tree = {.vocabulary = static_cast<std::int32_t>(head_->config().teacher_vocabulary),
+                   .positions = static_cast<std::int32_t>(options_.context + tree_rows_)},
+          .window = static_cast<std::int32_t>(window)};
+}
+
+// Of the rows of the pending positions, `first` and those behind; `next` follows the last of them.
+StepCheck Eagle3Drafter::check_of_run(std::int64_t first, SequenceId branch, std::int32_t next) const {
+  if (!options_.invariants) return {};
+  return [=, this](const HostTables& tables) {
+    const auto behind = std::span(tokens_).subspan(static_cast<std::size_t>(first + 1));
+    std::vector<std::int32_t> tokens(behind.begin(), behind.end());
+    tokens.push_back(next);
+    // The window does not count the row itself.
+    check_draft_step(tables, DraftRun{branch, static_cast<std::int32_t>(first), tokens}, cache_,
+                     limits(options_.window == 0 ? 0 : options_.window + 1));
+  };
+}
+
+// Of the last `step_rows` drafted nodes.
+StepCheck Eagle3Drafter::check_of_nodes(const Candidates& candidates, std::size_t step_rows) const {
+  if (!options_.invariants) return {};
+  return [&candidates, step_rows, this](const HostTables& tables) {
+    const auto prefix = static_cast<std::int32_t>(tokens_.size());
+    const DraftedNodes drafted{.candidates = &candidates,
+                               .nodes = drafted_,
+                               .step_rows = static_cast<std::int64_t>(step_rows),
+                               .branch = branch_->id(),
+                               .prefix = prefix,
+                               .begin = context_begin(prefix),
+                               .root_position = prefix - 1};
+    check_draft_step(tables, drafted, cache_, limits(0));
+  };
 }
 
 // Copies outputs where the next pass can reach them.

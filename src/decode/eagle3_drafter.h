@@ -12,6 +12,7 @@
 
 #include "decode/draft_tree.h"
 #include "decode/drafter.h"
+#include "decode/step_invariants.h"
 #include "decode/top_guesses.h"
 #include "model/eagle3_head.h"
 
@@ -23,7 +24,8 @@ struct Eagle3DrafterOptions {
   std::int64_t window = 0;  // how many rows before a round's tree a row sees; 0: all
   StepForm form = {};
   KvOptions kv = {};
-  TreeOptions tree = {};  // how large a tree can get
+  TreeOptions tree = {};    // how large a tree can get
+  bool invariants = false;  // check tables, masks and slots of every draft pass before its launch
 };
 
 class Eagle3Drafter final : public Drafter {
@@ -52,6 +54,9 @@ class Eagle3Drafter final : public Drafter {
   // Makes rows of the pending positions; `next` is the token behind the last of them.
   Eagle3Output run_pending(std::int32_t next, bool wants_logits);
   std::vector<std::vector<DraftToken>> seed(int branch);
+  StepLimits limits(std::int64_t window) const;
+  StepCheck check_of_run(std::int64_t first, SequenceId branch, std::int32_t next) const;
+  StepCheck check_of_nodes(const Candidates& candidates, std::size_t step_rows) const;
   std::vector<Row> tree_rows(const Candidates& candidates, std::span<const int> nodes);
   void keep_outputs(const Eagle3Output& output, std::int64_t from, std::int64_t count, std::int64_t to);
   std::vector<std::vector<DraftToken>> guesses(const Eagle3Output& output, int branch);
@@ -73,7 +78,7 @@ class Eagle3Drafter final : public Drafter {
   // Of the round.
   std::int32_t root_ = 0;
   std::optional<Branch> branch_;
-  std::int32_t drafted_ = 0;      // speculative rows in use
+  std::vector<int> drafted_;      // the candidates on speculative rows, in the order of their places
   std::map<int, DraftRow> rows_;  // by candidate
 };
 

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "decode/draft_invariants.h"
 #include "decode/draft_rows.h"
 
 namespace espalier {
@@ -49,7 +50,7 @@ void ModelDrafter::committed(const CommittedRows& rows) {
 void ModelDrafter::begin_round(std::span<const std::int32_t> tokens) {
   branch_.reset();
   rows_.clear();
-  drafted_ = 0;
+  drafted_.clear();
   const auto known = std::span(tokens_).first(static_cast<std::size_t>(stable()));
   const auto common = std::ranges::mismatch(known, tokens).in1 - known.begin();
   cache_.truncate(sequence_, std::min<std::int64_t>(common, static_cast<std::int64_t>(tokens.size()) - 1));
@@ -65,12 +66,14 @@ std::vector<std::vector<DraftToken>> ModelDrafter::expand(const Candidates& cand
     return {nodes.size(), std::vector<DraftToken>()};
   if (nodes[0] == 0) {
     catch_up();
-    return run(first_rows(), branch);
+    const std::vector<Row> rows = first_rows();
+    return run(rows, check_of_run(rows), branch);
   }
   std::vector<std::vector<DraftToken>> all;
   for (std::size_t done = 0; done < nodes.size();) {
     const auto part = nodes.subspan(done, std::min(nodes.size() - done, static_cast<std::size_t>(step_rows_)));
-    std::ranges::move(run(tree_rows(candidates, part), branch), std::back_inserter(all));
+    const std::vector<Row> rows = tree_rows(candidates, part);
+    std::ranges::move(run(rows, check_of_nodes(candidates, part.size()), branch), std::back_inserter(all));
     done += part.size();
   }
   return all;
@@ -86,7 +89,7 @@ void ModelDrafter::catch_up() {
     std::vector<Row> rows;
     for (std::int64_t p = begin; p < begin + step_rows_; ++p)
       rows.push_back(model_->prefill_row(chunk->id(), p, tokens_[static_cast<std::size_t>(p)]));
-    model_->forward(rows, cache_, workspace_);
+    model_->forward(rows, cache_, workspace_, check_of_run(rows));
     chunk->commit_length(step_rows_);
   }
 }
@@ -101,7 +104,7 @@ std::vector<Row> ModelDrafter::first_rows() {
     rows.push_back(model_->prefill_row(branch_->id(), p, tokens_[static_cast<std::size_t>(p)]));
   rows.back().wants_logits = true;
   rows_[0] = {.token = tokens_.back(), .places = {static_cast<std::int32_t>(prefix)}};
-  drafted_ = 1;
+  drafted_ = {0};
   return rows;
 }
 
@@ -111,7 +114,8 @@ std::vector<Row> ModelDrafter::tree_rows(const Candidates& candidates, std::span
   for (int node : nodes) {
     const Candidate& candidate = candidates[node];
     DraftRow drafted{candidate.parent, candidate.token, rows_.at(candidate.parent).places};
-    const std::int32_t place = prefix + drafted_++;
+    const std::int32_t place = prefix + static_cast<std::int32_t>(drafted_.size());
+    drafted_.push_back(node);
     rows.push_back(model_->tree_row(branch_->id(), prefix, place, candidate.token, drafted.places));
     rows.back().wants_logits = true;
     drafted.places.push_back(place);
@@ -120,8 +124,39 @@ std::vector<Row> ModelDrafter::tree_rows(const Candidates& candidates, std::span
   return rows;
 }
 
-std::vector<std::vector<DraftToken>> ModelDrafter::run(std::span<const Row> rows, int branch) {
-  return top_.read(model_->forward(rows, cache_, workspace_).logits, branch, {});
+std::vector<std::vector<DraftToken>> ModelDrafter::run(std::span<const Row> rows, const StepCheck& check_tables,
+                                                       int branch) {
+  return top_.read(model_->forward(rows, cache_, workspace_, check_tables).logits, branch, {});
+}
+
+StepLimits ModelDrafter::limits() const {
+  return {.tree = {.vocabulary = static_cast<std::int32_t>(model_->config().vocabulary),
+                   .positions = static_cast<std::int32_t>(options_.context + tree_rows_)},
+          .window = static_cast<std::int32_t>(model_->config().sliding_window)};
+}
+
+// Of rows of the text behind what the cache holds.
+StepCheck ModelDrafter::check_of_run(std::span<const Row> rows) const {
+  if (!options_.invariants) return {};
+  return [rows, first = stable(), this](const HostTables& tables) {
+    const auto tokens = std::span(tokens_).subspan(static_cast<std::size_t>(first), rows.size());
+    check_draft_step(tables, DraftRun{rows[0].sequence, static_cast<std::int32_t>(first), tokens}, cache_, limits());
+  };
+}
+
+// Of the last `step_rows` drafted nodes.
+StepCheck ModelDrafter::check_of_nodes(const Candidates& candidates, std::size_t step_rows) const {
+  if (!options_.invariants) return {};
+  return [&candidates, step_rows, this](const HostTables& tables) {
+    const auto prefix = static_cast<std::int32_t>(tokens_.size()) - 1;
+    const DraftedNodes drafted{.candidates = &candidates,
+                               .nodes = drafted_,
+                               .step_rows = static_cast<std::int64_t>(step_rows),
+                               .branch = branch_->id(),
+                               .prefix = prefix,
+                               .root_position = prefix};
+    check_draft_step(tables, drafted, cache_, limits());
+  };
 }
 
 }  // namespace espalier

@@ -7,6 +7,7 @@
 
 #include "decode/draft_tree.h"
 #include "decode/drafter.h"
+#include "decode/step_invariants.h"
 #include "decode/top_guesses.h"
 #include "model/transformer.h"
 
@@ -17,7 +18,8 @@ struct ModelDrafterOptions {
   DType kv_type = DType::f16;
   StepForm form = {};
   KvOptions kv = {};
-  TreeOptions tree = {};  // how large a tree can get
+  TreeOptions tree = {};    // how large a tree can get
+  bool invariants = false;  // check tables, masks and slots of every draft pass before its launch
 };
 
 class ModelDrafter final : public Drafter {
@@ -44,7 +46,10 @@ class ModelDrafter final : public Drafter {
   void catch_up();
   std::vector<Row> first_rows();
   std::vector<Row> tree_rows(const Candidates& candidates, std::span<const int> nodes);
-  std::vector<std::vector<DraftToken>> run(std::span<const Row> rows, int branch);
+  std::vector<std::vector<DraftToken>> run(std::span<const Row> rows, const StepCheck& check_tables, int branch);
+  StepLimits limits() const;
+  StepCheck check_of_run(std::span<const Row> rows) const;
+  StepCheck check_of_nodes(const Candidates& candidates, std::size_t step_rows) const;
 
   const Transformer* model_;
   ModelDrafterOptions options_;
@@ -59,7 +64,7 @@ class ModelDrafter final : public Drafter {
   // Of the round.
   bool knows_text_ = true;
   std::optional<Branch> branch_;
-  std::int32_t drafted_ = 0;  // rows of the tree
+  std::vector<int> drafted_;  // the candidates on rows of the branch, in the order of their places
   std::map<int, DraftRow> rows_;
 };
 

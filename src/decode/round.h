@@ -24,6 +24,13 @@ struct RoundTimes {
   double commit = 0;   // cache and drafters
 };
 
+// How the rows of a round came about, where they are chosen (budget.h). The chance of every node is in its score.
+struct BudgetRound {
+  bool drafted = false;                  // the drafters were asked
+  std::span<const double> step_seconds;  // of steps of 1, 2, ... rows at the round's context, as they are estimated now
+  std::int64_t step_rows = 0;            // of the whole step: those of other sequences included
+};
+
 struct Round {
   std::int64_t number = 0;  // of this answer, from 0
   std::int64_t prefix = 0;  // committed tokens before the root
@@ -31,6 +38,7 @@ struct Round {
   std::span<const Visit> visits;       // root first: the accepted path, with the teacher's choice at every node
   std::optional<FinishReason> finish;  // the answer ended in this round
   RoundTimes times;
+  std::optional<BudgetRound> budget = {};  // nothing where the budget is fixed
 
   std::int64_t accepted() const { return static_cast<std::int64_t>(visits.size()) - 1; }  // drafted tokens
 };

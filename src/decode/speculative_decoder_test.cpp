@@ -246,5 +246,126 @@ TEST_F(SpeculativeDecoder, AFastCommitWritesOnlyRowsThatAreNotInPlace) {
   EXPECT_EQ(counts.reorder_fallbacks, 0);
 }
 
+// --- chosen budgets
+
+// Steps of n rows take 1 + slope (n - 1) ms; the clock stands still, so nothing corrects that.
+ChosenBudget budget_of(double slope) {
+  return {.times = StepTimes{.rows = {1, 64}, .contexts = {64}, .seconds = {1e-3, 1e-3 * (1 + 63 * slope)}},
+          .clock = [] { return 0.0; }};
+}
+
+TEST_F(SpeculativeDecoder, WithAChosenBudgetTheTextIsTheSameAndEveryRoundTellsHowItWasChosen) {
+  for (double slope : {0.0, 0.05, 0.3, 2.0}) {
+    Speculation speculation = oracle({.nodes = 24, .depth = 8}, {0.8, 0.6, 0.7});
+    speculation.budget = budget_of(slope);
+    Decoder decoder(model_, {.context = 256, .invariants = true}, speculation);
+    std::int64_t rows = 0, rounds = 0;
+    GenerateEvents events;
+    events.on_round = [&](const Round& round) {
+      ASSERT_TRUE(round.budget.has_value());
+      EXPECT_EQ(round.budget->step_seconds.size(), 24u);
+      EXPECT_EQ(round.budget->step_rows, round.tree.size());
+      EXPECT_LE(round.tree.size(), 24);
+      EXPECT_TRUE(round.budget->drafted || round.tree.size() == 1);
+      rows += round.tree.size();
+      ++rounds;
+    };
+    const auto result = decoder.generate(prompt_, {.max_tokens = 100}, events);
+    EXPECT_EQ(result.tokens, expected(100)) << "slope " << slope;
+    EXPECT_EQ(result.verified_rows, rows);
+    EXPECT_EQ(result.rounds(), rounds);
+  }
+}
+
+TEST_F(SpeculativeDecoder, WhereRowsAreDearEveryRoundIsPlain) {
+  Speculation speculation = oracle({.nodes = 24, .depth = 8});
+  speculation.budget = budget_of(1.0);
+  Decoder decoder(model_, {.context = 256}, speculation);
+  const auto result = decoder.generate(prompt_, {.max_tokens = 60});
+  EXPECT_EQ(result.plain_rounds, result.rounds());
+  EXPECT_EQ(result.verified_rows, 59);
+}
+
+TEST_F(SpeculativeDecoder, WhereRowsCostNothingAnOracleIsBelievedToTheLastLevel) {
+  Speculation speculation = oracle({.shape = TreeShape::chain, .nodes = 24, .depth = 5});
+  speculation.budget = budget_of(0.0);
+  Decoder decoder(model_, {.context = 256}, speculation);
+  const auto result = decoder.generate(prompt_, {.max_tokens = 181});
+  EXPECT_EQ(result.rounds(), 180 / 6);
+  EXPECT_EQ(result.plain_rounds, 0);
+}
+
+TEST_F(SpeculativeDecoder, OfGuessesThatAreHardlyEverTakenFewAreVerified) {
+  Speculation speculation{{.nodes = 24, .depth = 6}, [] {
+                            DrafterSet set;
+                            set.push_back(std::make_unique<HostileDrafter>(1, kVocabulary));
+                            return set;
+                          }};
+  speculation.budget = budget_of(0.2);
+  Decoder decoder(model_, {.context = 256}, speculation);
+  decoder.generate(prompt_, {.max_tokens = 100});
+  const auto later = decoder.generate(prompt_, {.max_tokens = 150});
+  EXPECT_LT(later.verified_rows, 149 * 3 / 2) << "what was learned holds for the next answer too";
+}
+
+TEST_F(SpeculativeDecoder, SeveralLanesShareTheRowsOfAStep) {
+  Speculation speculation = oracle({.nodes = 16, .depth = 4}, {0.7});
+  speculation.budget = budget_of(0.1);
+  Decoder decoder(model_, {.context = 256, .lanes = 3, .invariants = true}, speculation);
+  const std::vector<std::int32_t> other = {7, 7, 8};
+  const auto expected_other = Decoder(model_, {.context = 256}).generate(other, {.max_tokens = 40}).tokens;
+  std::int64_t together = 0;
+  const GenerateEvents events{.on_round = [&](const Round& round) {
+    together = std::max(together, round.budget->step_rows);
+    EXPECT_GE(round.budget->step_rows, round.tree.size());
+  }};
+  std::vector<GenerateRequest> requests(3);
+  requests[0].prompt = requests[2].prompt = prompt_;
+  requests[1].prompt = other;
+  for (std::size_t i = 0; i < 3; ++i) {
+    requests[i].options.max_tokens = std::vector<std::int64_t>{60, 40, 25}[i];
+    requests[i].events = events;
+  }
+  const auto results = decoder.generate(requests);
+  EXPECT_EQ(results[0].tokens, expected(60));
+  EXPECT_EQ(results[1].tokens, expected_other);
+  EXPECT_EQ(results[2].tokens, expected(25));
+  EXPECT_GT(together, 3);
+  EXPECT_LE(together, 48);
+}
+
+TEST_F(SpeculativeDecoder, WithoutStepTimesMeasuresThemOnceAndTellsThem) {
+  Speculation speculation = oracle({.nodes = 8, .depth = 3});
+  std::vector<StepTimes> told;
+  speculation.budget = ChosenBudget{.on_measured = [&](const StepTimes& times) { told.push_back(times); }};
+  Decoder decoder(model_, {.context = 100}, speculation);
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_TRUE(told[0].usable());
+  EXPECT_EQ(told[0].rows.back(), 8);
+  EXPECT_EQ(told[0].contexts, std::vector<std::int64_t>{64}) << "the second context does not fit";
+  EXPECT_EQ(decoder.cache().counts().branches, 0) << "measuring leaves no trace";
+  EXPECT_EQ(decoder.generate(prompt_, {.max_tokens = 80}).tokens, expected(80));
+  speculation.budget->times = told[0];
+  const Decoder again(model_, {.context = 100}, speculation);
+  EXPECT_EQ(told.size(), 1u);
+  EXPECT_EQ(again.budget()->costs().measured(), told[0]);
+  speculation.budget->times = StepTimes{.rows = {1}, .contexts = {0}, .seconds = {-1}};
+  const Decoder damaged(model_, {.context = 100}, speculation);
+  EXPECT_EQ(told.size(), 2u) << "a damaged table is none";
+}
+
+TEST_F(SpeculativeDecoder, MeasuresFewerStepsWhereEachTakesLong) {
+  double now = 0;
+  std::optional<StepTimes> told;
+  Speculation speculation = oracle({.nodes = 64, .depth = 3});
+  speculation.budget = ChosenBudget{.on_measured = [&](const StepTimes& times) { told = times; },
+                                    .clock = [&] { return now += 0.1; }};  // a step seems to take 0.1 s
+  const Decoder decoder(model_, {.context = 256}, speculation);
+  ASSERT_TRUE(told.has_value());
+  EXPECT_TRUE(told->usable());
+  EXPECT_LT(told->rows.size(), 6u);
+  EXPECT_GE(told->rows.size(), 2u);
+}
+
 }  // namespace
 }  // namespace espalier

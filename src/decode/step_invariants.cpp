@@ -90,11 +90,12 @@ class TreeRows {
   const StepLimits& limits_;
 };
 
-// A padding row writes a padding slot and sees nothing else. `last` is the tree to show.
-void check_padding(const HostTables& tables, std::int64_t first, const KvCache& cache, const TreeTensors& last) {
+}  // namespace
+
+void check_padding_rows(const HostTables& tables, std::int64_t first, const KvCache& cache, const TreeTensors& shown) {
   for (std::int64_t r = first; r < tables.rows; ++r) {
     const auto fail = [&](std::string_view what) {
-      throw TreeViolation(TreeRule::padding, static_cast<int>(r), what, last);
+      throw TreeViolation(TreeRule::padding, static_cast<int>(r), what, shown);
     };
     if (at(tables.slot, r) != cache.padding_slot(r - first)) fail("the row writes a slot that is not for padding");
     if (at(tables.begin, r) != at(tables.end, r) || at(tables.ancestor_count, r) != 0)
@@ -107,8 +108,6 @@ void check_padding(const HostTables& tables, std::int64_t first, const KvCache& 
   }
 }
 
-}  // namespace
-
 void check_step(const HostTables& tables, std::span<const TreeOfStep> trees, const KvCache& cache,
                 const StepLimits& limits) {
   std::int64_t first = 0;
@@ -120,7 +119,7 @@ void check_step(const HostTables& tables, std::span<const TreeOfStep> trees, con
     rows.check_mask_bytes();
     first += tree.tensors.nodes;
   }
-  check_padding(tables, first, cache, trees.back().tensors);
+  check_padding_rows(tables, first, cache, trees.back().tensors);
 }
 
 }  // namespace espalier

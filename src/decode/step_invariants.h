@@ -29,4 +29,8 @@ struct StepLimits {
 void check_step(const HostTables& tables, std::span<const TreeOfStep> trees, const KvCache& cache,
                 const StepLimits& limits);
 
+// The part of it about the rows from `first` on: each writes a padding slot and sees nothing else. `shown`: the rows
+// that a violation shows.
+void check_padding_rows(const HostTables& tables, std::int64_t first, const KvCache& cache, const TreeTensors& shown);
+
 }  // namespace espalier

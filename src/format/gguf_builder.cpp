@@ -10,33 +10,14 @@
 namespace espalier {
 namespace {
 
-template <typename T>
-void append(std::string& bytes, T value) {
-  bytes += bytes_of<T>({value});
-}
-
 void pad(std::string& bytes, std::size_t alignment) {
-  bytes.resize((bytes.size() + alignment - 1) / alignment * alignment);
+  bytes.resize(gguf_aligned(bytes.size(), alignment));
 }
 
 }  // namespace
 
-std::string gguf_text(std::string_view text) {
-  return bytes_of<std::uint64_t>({text.size()}) + std::string(text);
-}
-
-GgufEncoded gguf_array(GgufType element_type, const std::vector<GgufEncoded>& elements) {
-  GgufEncoded array{GgufType::array, {}};
-  append(array.bytes, static_cast<std::uint32_t>(element_type));
-  append<std::uint64_t>(array.bytes, elements.size());
-  for (const GgufEncoded& element : elements) array.bytes += element.bytes;
-  return array;
-}
-
 GgufBuilder& GgufBuilder::set_encoded(std::string_view key, const GgufEncoded& value) {
-  metadata_ += gguf_text(key);
-  append(metadata_, static_cast<std::uint32_t>(value.type));
-  metadata_ += value.bytes;
+  metadata_ += gguf_entry(key, value);
   ++keys_;
   return *this;
 }
@@ -89,19 +70,15 @@ std::size_t GgufBuilder::data_begin() const {
 }
 
 std::string GgufBuilder::head() const {
-  std::string bytes = header_.magic;
-  append(bytes, header_.version);
-  append<std::uint64_t>(bytes, header_.tensors.value_or(tensors_.size()));
-  append<std::uint64_t>(bytes, header_.keys.value_or(keys_));
-  bytes += metadata_;
-  for (const RawTensor& tensor : tensors_) {
-    bytes += gguf_text(tensor.name);
-    append(bytes, static_cast<std::uint32_t>(tensor.dimensions.size()));
-    bytes += bytes_of(tensor.dimensions);
-    append(bytes, tensor.type);
-    append(bytes, *tensor.offset);
-  }
-  return bytes;
+  std::vector<GgufTensorEntry> entries;
+  for (const RawTensor& tensor : tensors_)
+    entries.push_back({tensor.name, tensor.dimensions, tensor.type, *tensor.offset});
+  return gguf_head({.magic = header_.magic,
+                    .version = header_.version,
+                    .tensor_count = header_.tensors.value_or(tensors_.size()),
+                    .key_count = header_.keys.value_or(keys_),
+                    .metadata = metadata_},
+                   entries);
 }
 
 std::string GgufBuilder::bytes() const {
@@ -130,27 +107,6 @@ std::filesystem::path write_split_gguf(const std::filesystem::path& folder, std:
         .set("split.tensors.count", tensors)
         .write(path(i));
   return path(0);
-}
-
-std::uint32_t gguf_type_number(DType type) {
-  switch (type) {
-    case DType::f32: return 0;
-    case DType::f16: return 1;
-    case DType::bf16: return 30;
-    case DType::q4_0: return 2;
-    case DType::q4_1: return 3;
-    case DType::q5_0: return 6;
-    case DType::q5_1: return 7;
-    case DType::q8_0: return 8;
-    case DType::q4_k: return 12;
-    case DType::q5_k: return 13;
-    case DType::q6_k: return 14;
-    case DType::i32: return 26;
-    case DType::i64: return 27;
-    case DType::u8: break;
-  }
-  check(false, "GGUF has no tensor type {}", name(type));
-  return 0;
 }
 
 }  // namespace espalier

@@ -7,58 +7,23 @@
 //       .tensor("output.weight", DType::f32, {2, 3}, bytes_of<float>({1, 2, 3, 4, 5, 6}))
 //       .write(folder / "model.gguf");
 //
-// The calls under "lies" write what they are told, however wrong, for the tests of the reader. Bytes are std::string
-// here: they are only ever joined and written.
+// The calls under "lies" write what they are told, however wrong, for the tests of the reader. How the parts are
+// spelled is gguf_encode.h.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
-#include <initializer_list>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
-#include <type_traits>
 #include <vector>
 
 #include "base/dtype.h"
+#include "format/gguf_encode.h"
 
 namespace espalier {
-
-// The memory of some numbers, as tensor data.
-template <typename T>
-std::string bytes_of(std::span<const T> values) {
-  static_assert(std::is_trivially_copyable_v<T>);
-  return {reinterpret_cast<const char*>(values.data()), values.size_bytes()};
-}
-template <typename T>
-std::string bytes_of(std::initializer_list<T> values) {
-  return bytes_of(std::span<const T>(values.begin(), values.size()));
-}
-template <typename T>
-std::string bytes_of(const std::vector<T>& values) {
-  return bytes_of(std::span<const T>(values));
-}
-
-// A GGUF string: length and bytes.
-std::string gguf_text(std::string_view text);
-
-// The numbers GGUF gives to the types of metadata values.
-enum class GgufType : std::uint32_t { u8, i8, u16, i16, u32, i32, f32, boolean, text, array, u64, i64, f64 };
-
-// An encoded metadata value; also the element of nested arrays.
-struct GgufEncoded {
-  GgufType type;
-  std::string bytes;
-};
-
-// The GGUF type is that of the C++ type: 2u is a u32, 2 an i32, 0.5f an f32, 0.5 an f64.
-template <typename T>
-GgufEncoded gguf_encode(const T& value);
-// All elements must have one type.
-GgufEncoded gguf_array(GgufType element_type, const std::vector<GgufEncoded>& elements);
 
 class GgufBuilder {
  public:
@@ -104,7 +69,7 @@ class GgufBuilder {
   Header header_;
   std::uint64_t keys_ = 0;
   std::string metadata_;
-  std::uint64_t alignment_ = 32;
+  std::uint64_t alignment_ = kDefaultGgufAlignment;
   std::vector<RawTensor> tensors_;  // every offset set
   std::string data_;
 };
@@ -112,46 +77,5 @@ class GgufBuilder {
 // Writes the shards STEM-00001-of-0000N.gguf with their split.* keys; returns the path of the first.
 std::filesystem::path write_split_gguf(const std::filesystem::path& folder, std::string_view stem,
                                        std::vector<GgufBuilder> shards);
-
-// The number GGUF gives to a tensor type. Requires one that GGUF has (not u8).
-std::uint32_t gguf_type_number(DType type);
-
-namespace detail {
-
-template <typename T>
-constexpr GgufType number_type() {
-  if constexpr (std::is_same_v<T, bool>)
-    return GgufType::boolean;
-  else if constexpr (std::is_floating_point_v<T>)
-    return sizeof(T) == 4 ? GgufType::f32 : GgufType::f64;
-  else if constexpr (sizeof(T) == 1)
-    return std::is_signed_v<T> ? GgufType::i8 : GgufType::u8;
-  else if constexpr (sizeof(T) == 2)
-    return std::is_signed_v<T> ? GgufType::i16 : GgufType::u16;
-  else if constexpr (sizeof(T) == 4)
-    return std::is_signed_v<T> ? GgufType::i32 : GgufType::u32;
-  else
-    return std::is_signed_v<T> ? GgufType::i64 : GgufType::u64;
-}
-
-template <typename T>
-struct IsVector : std::false_type {};
-template <typename T>
-struct IsVector<std::vector<T>> : std::true_type {};
-
-}  // namespace detail
-
-template <typename T>
-GgufEncoded gguf_encode(const T& value) {
-  if constexpr (std::is_arithmetic_v<T>) {
-    return {detail::number_type<T>(), bytes_of<T>({value})};
-  } else if constexpr (detail::IsVector<T>::value) {
-    std::vector<GgufEncoded> elements;
-    for (const auto& element : value) elements.push_back(gguf_encode<typename T::value_type>(element));
-    return gguf_array(gguf_encode(typename T::value_type{}).type, elements);
-  } else {
-    return {GgufType::text, gguf_text(value)};
-  }
-}
 
 }  // namespace espalier

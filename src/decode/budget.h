@@ -1,0 +1,126 @@
+// How many rows a round is worth. Guesses cost rows, rows cost time: each round the tree is cut to the number of rows M
+// that maximises
+//
+//   (1 + sum of p_i) / (draft seconds + step seconds(M))          p_i: the chance that guess i is accepted
+//
+// over the guesses in the order of p. A drafter is asked for another level only if that quotient is expected to rise by
+// it; and drafters that lose against plain decoding are asked ever more rarely. None of this changes a token.
+// docs/budgets.md derives it. Nothing here reads a clock or a device: times are arguments. One thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "decode/calibration.h"
+#include "decode/draft_tree.h"
+#include "decode/step_times.h"
+
+namespace espalier {
+
+struct RowChoice {
+  int rows = 1;     // roots included
+  double rate = 0;  // tokens per second
+};
+
+// accepted: the chances of guesses, never rising; step_seconds[n - 1]: of a step of n rows. A step of several sequences
+// has several roots, each of which brings a token. The fewest rows among equals; step_seconds is not exceeded, unless
+// by the roots alone.
+RowChoice best_rows(std::span<const double> accepted, std::span<const double> step_seconds, double draft_seconds,
+                    int roots = 1);
+
+// Whether to draft at all. The balance says what drafting has lately won or lost against plain decoding; below zero it
+// is a probe now and then, each after twice as many plain rounds as the one before.
+class Patience {
+ public:
+  // Asked once a round.
+  bool drafts();
+  // A drafted round brought `tokens` for each sequence in `seconds`, where a plain one takes `plain_seconds` for one.
+  void settle(double tokens, double seconds, double plain_seconds);
+
+  std::int64_t pause() const { return pause_; }  // plain rounds between the last probe and the next
+
+ private:
+  double balance_ = 0;  // seconds won
+  std::int64_t pause_ = 0;
+  std::int64_t waited_ = 0;
+};
+
+// The candidates of one sequence, to be cut.
+struct DraftOfLane {
+  const Candidates* candidates = nullptr;
+  int room = 1;  // the most rows of its tree
+};
+
+struct BudgetShape {
+  int rows = 64;  // the most rows of a step
+  std::vector<std::int64_t> buckets = {};
+  int drafters = 1;
+};
+
+class Budget {
+ public:
+  Budget(StepTimes measured, const BudgetShape& shape);
+
+  const StepCosts& costs() const { return costs_; }
+  const Calibration& calibration() const { return calibration_; }
+
+  // A round of `roots` sequences with `context` committed positions each, on the average. True: the drafters are asked.
+  bool begin_round(int roots, std::int64_t context);
+  // Of the round: the times of steps of 1, 2, ... rows.
+  std::span<const double> step_seconds() const { return step_seconds_; }
+
+  // The trees of the round, one for each sequence: of all guesses together the best that pay. Scores become log p.
+  std::vector<TokenTree> cut(std::span<const DraftOfLane> drafts, double draft_seconds);
+
+  // What the walk over a drafted tree said of all candidates.
+  void learn(const Candidates& candidates, std::span<const Visit> visits);
+  // A step of the round took `seconds`.
+  void observe_step(std::int64_t rows, double seconds);
+  // The round is over: it had `rows` rows in all and brought `tokens`.
+  void end_round(std::int64_t rows, std::int64_t tokens, double draft_seconds);
+
+ private:
+  friend class LevelBudget;
+  // What a drafter's passes have been like.
+  struct Passes {
+    double seconds = 0;     // a running mean; 0: none yet
+    double best_child = 1;  // likewise: the chance of the best guess below an expanded node, given the node
+  };
+
+  StepCosts costs_;
+  Calibration calibration_;
+  Patience patience_;
+  std::vector<Passes> passes_;
+
+  // Of the round.
+  int roots_ = 1;
+  std::int64_t context_ = 0;
+  bool drafts_ = false;
+  std::vector<double> step_seconds_;
+};
+
+// Buys levels for the drafters of one sequence in one round, one drafter after the other.
+class LevelBudget final : public LevelBuyer {
+ public:
+  // Both must outlive this.
+  LevelBudget(Budget& budget, const SecondsClock& clock) : budget_(budget), clock_(clock), begin_(clock()) {}
+
+  void begin(std::size_t drafter) override;
+  bool buys(const Candidates& candidates, std::span<const int> frontier) override;
+  void bought(const Candidates& candidates, std::span<const int> frontier) override;
+
+ private:
+  void merge_new(const Candidates& candidates);
+
+  Budget& budget_;
+  const SecondsClock& clock_;
+  double begin_;
+  double pass_begin_ = 0;
+  std::size_t drafter_ = 0;
+  AcceptanceEstimate estimate_;
+  std::vector<double> accepted_;  // of the drafter's candidates, best first
+  std::vector<double> hoped_;     // likewise, with what another level may bring
+};
+
+}  // namespace espalier

@@ -1,0 +1,136 @@
+#include "decode/step_timing.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+
+#include "base/error.h"
+
+namespace espalier {
+namespace {
+
+constexpr std::array<std::int32_t, 12> kRows = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64};
+// The cost of attention is a straight line over the context: two points of it.
+constexpr std::array<std::int64_t, 2> kContexts = {64, 512};
+// The part of the time after which each of them is finished with.
+constexpr std::array<double, 2> kDone = {0.45, 1.0};
+constexpr int kMostRepetitions = 7;
+// Large steps are long, and noise is a smaller part of them.
+constexpr int kRepetitionsOfLarge = 2;
+constexpr std::int32_t kLarge = 24;
+
+// The row counts that are worth measuring: buckets where the device has them.
+std::vector<std::int32_t> row_counts(const Device& device, std::int64_t most) {
+  std::vector<std::int32_t> counts = {1};
+  if (device.row_buckets().empty())
+    counts.assign(kRows.begin(), kRows.end());
+  else
+    for (std::int64_t bucket : device.row_buckets())
+      if (bucket > 1) counts.push_back(static_cast<std::int32_t>(bucket));
+  std::erase_if(counts, [=](std::int32_t rows) { return rows > most; });
+  return counts;
+}
+
+class StepTiming {
+ public:
+  StepTiming(const Transformer& model, Workspace& workspace, const TimingOptions& options)
+      : model_(model),
+        workspace_(workspace),
+        options_(options),
+        begin_(options.clock()),
+        rows_(row_counts(model.device(), std::min(options.rows, workspace.shape().rows))),
+        longest_(workspace.shape().positions - rows_.back()),
+        cache_(model.device(), model.kv_shape(options.kv_type),
+               std::min(kContexts.back() + rows_.back(), workspace.shape().positions)),
+        sequence_(cache_.create()) {}
+
+  StepTimes measure() {
+    StepTimes times;
+    for (std::size_t i = 0; i < kContexts.size(); ++i) {
+      if (i > 0 && kContexts[i] > longest_) break;
+      const std::int64_t context = std::min(kContexts[i], std::max<std::int64_t>(longest_, 0));
+      if (!prefill(context)) break;
+      const std::vector<double> seconds = measure_rows(context, i);
+      times.contexts.push_back(context);
+      times.seconds.insert(times.seconds.end(), seconds.begin(), seconds.end());
+    }
+    times.rows = rows_;
+    return times;
+  }
+
+ private:
+  bool time_is_up(std::size_t context) const { return options_.clock() - begin_ > kDone[context] * options_.seconds; }
+
+  // Text up to `context`. False: it takes too long, and there is something to tell already.
+  bool prefill(std::int64_t context) {
+    while (cache_.length(sequence_) < context) {
+      const std::int64_t first = cache_.length(sequence_);
+      if (first >= kContexts[0] && time_is_up(1)) return false;
+      const std::int64_t count = std::min<std::int64_t>(context - first, rows_.back());
+      std::optional<Branch> branch = cache_.begin(sequence_, count);
+      std::vector<Row> rows;
+      for (std::int64_t p = first; p < first + count; ++p) rows.push_back(model_.prefill_row(branch->id(), p, 0));
+      rows.back().wants_logits = true;
+      model_.forward(rows, cache_, workspace_);
+      branch->commit_length(count);
+    }
+    return true;
+  }
+
+  // The fastest of several steps for each number of rows: others can only have made one slower. In the first context
+  // the row counts that take too long fall away.
+  std::vector<double> measure_rows(std::int64_t context, std::size_t index) {
+    std::vector<double> fastest;
+    step_seconds(1, context);  // brings weights and buffers into the caches
+    for (int repetition = 0; repetition < kMostRepetitions; ++repetition) {
+      for (std::size_t i = 0; i < rows_.size(); ++i) {
+        if (i > 1 && index == 0 && repetition == 0 && time_is_up(index)) rows_.resize(i);
+        if (i >= rows_.size() || (rows_[i] >= kLarge && repetition >= kRepetitionsOfLarge)) break;
+        const double seconds = step_seconds(rows_[i], context);
+        if (repetition == 0)
+          fastest.push_back(seconds);
+        else
+          fastest[i] = std::min(fastest[i], seconds);
+      }
+      if (time_is_up(index)) break;
+    }
+    return fastest;
+  }
+
+  // A root and its children; what the tokens are does not matter.
+  double step_seconds(std::int32_t count, std::int64_t context) {
+    std::optional<Branch> branch = cache_.begin(sequence_, count);
+    check(branch.has_value(), "timing: no room for {} rows behind {} positions", count, context);
+    const auto root = static_cast<std::int32_t>(context);
+    std::vector<Row> rows;
+    for (std::int32_t k = 0; k < count; ++k) {
+      const std::vector<std::int32_t> above(k == 0 ? 0 : 1, root);
+      rows.push_back(model_.tree_row(branch->id(), context, root + k, 0, above));
+      rows.back().wants_logits = true;
+      rows.back().wants_taps = options_.taps;
+    }
+    const double begin = options_.clock();
+    const StepOutput output = model_.forward(rows, cache_, workspace_);
+    logits_.resize(static_cast<std::size_t>(output.logits.dim(1)));
+    download<float>(model_.device(), output.logits.rows(0, 1), logits_);  // a step ends when its root can be looked at
+    return std::max(options_.clock() - begin, 1e-9);                      // a clock may be coarse
+  }
+
+  const Transformer& model_;
+  Workspace& workspace_;
+  const TimingOptions& options_;
+  double begin_;
+  std::vector<std::int32_t> rows_;
+  std::int64_t longest_;  // the longest context behind which a step fits
+  KvCache cache_;
+  SequenceId sequence_;
+  std::vector<float> logits_;
+};
+
+}  // namespace
+
+StepTimes measure_step_times(const Transformer& model, Workspace& workspace, const TimingOptions& options) {
+  return StepTiming(model, workspace, options).measure();
+}
+
+}  // namespace espalier

@@ -1,0 +1,24 @@
+// Measures what steps cost: trees of 1 to 64 rows behind a short and a longer text, on a cache of their own, through
+// the same forward pass that verifies drafts. Takes about a second, whatever the model: where steps are slow, fewer of
+// them are measured.
+#pragma once
+
+#include <cstdint>
+
+#include "decode/step_times.h"
+#include "model/transformer.h"
+
+namespace espalier {
+
+struct TimingOptions {
+  DType kv_type = DType::f16;
+  std::int64_t rows = 64;  // the most rows of a step; no more than the workspace has
+  bool taps = false;       // rows want taps, as they do for a drafter that reads them
+  double seconds = 1;      // when to stop, once there is something to tell
+  SecondsClock clock = steady_seconds;
+};
+
+// The workspace is used as a step would use it, and is free again afterwards.
+StepTimes measure_step_times(const Transformer& model, Workspace& workspace, const TimingOptions& options);
+
+}  // namespace espalier
