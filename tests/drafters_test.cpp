@@ -157,7 +157,7 @@ TEST(ModelDrafterTest, SaysNothingAboutATextWithTokensItDoesNotKnow) {
 // would compute something for it all the same.
 class DraftPasses : public ::testing::TestWithParam<std::string> {
  protected:
-  static constexpr TreeOptions kTree{.nodes = 16, .depth = 4, .expand = 3};
+  const TreeOptions tree_{.nodes = 16, .depth = 4, .expand = 3};
 
   std::unique_ptr<Device> device_ = make_cpu_device();
   Company company_{*device_, "llama2"};
@@ -174,10 +174,10 @@ class DraftPasses : public ::testing::TestWithParam<std::string> {
     std::unique_ptr<Drafter> drafter;
     if (GetParam() == "eagle3")
       drafter = std::make_unique<Eagle3Drafter>(
-          *company_.eagle3_head, Eagle3DrafterOptions{.context = 64, .tree = kTree, .invariants = invariants});
+          *company_.eagle3_head, Eagle3DrafterOptions{.context = 64, .tree = tree_, .invariants = invariants});
     else
       drafter = std::make_unique<ModelDrafter>(
-          company_.draft_model(), ModelDrafterOptions{.context = 64, .tree = kTree, .invariants = invariants});
+          company_.draft_model(), ModelDrafterOptions{.context = 64, .tree = tree_, .invariants = invariants});
     upload<float>(*device_, std::vector<float>(static_cast<std::size_t>(4 * taps_width()), 0.5f), features_);
     drafter->committed(
         {.begin = 0, .tokens = std::span(text).first(4), .taps = features_, .rows = Tokens{0, 1, 2, 3}, .hidden = {}});

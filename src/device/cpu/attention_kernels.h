@@ -244,10 +244,11 @@ inline void weigh_pairs(const float* const (&weights)[P], const Sums& sums, cons
     weigh_vectors<P, kWide>(weights, sum, denominator, values + i, sums.width, keys, last);
     advance(kWide * kPanel);
   }
-  while (i < sums.width) {
-    weigh_vectors<P, 1>(weights, sum, denominator, values + i, sums.width, keys, i + kPanel == sums.width);
-    advance(kPanel);
+  if (i + 2 * kPanel <= sums.width) {
+    weigh_vectors<P, 2>(weights, sum, denominator, values + i, sums.width, keys, i + 2 * kPanel == sums.width);
+    advance(2 * kPanel);
   }
+  if (i < sums.width) weigh_vectors<P, 1>(weights, sum, denominator, values + i, sums.width, keys, true);
 }
 
 // A pair and the keys of a chunk it sees.
@@ -297,16 +298,18 @@ class PairBatch {
   int size_ = 0;
 };
 
-// The query heads of one kv head in a tile: pair p is row p / group, head p % group of the kv head.
+// Rows [first_row, first_row + row_count) of a tile with the query heads of one kv head: pair p is row p / group of
+// them, head p % group of the kv head.
 struct HeadPairs {
   const AttentionShape& shape;
   const AttentionTile& tile;
-  std::int64_t kv_head;
+  const AttentionPart& part;
 
-  std::int64_t count() const { return tile.row_count * shape.group; }
-  const AttentionRow& row(std::int64_t p) const { return tile.rows[p / shape.group]; }
+  std::int64_t count() const { return part.row_count * shape.group; }
+  std::int64_t row_number(std::int64_t p) const { return part.first_row + p / shape.group; }
+  const AttentionRow& row(std::int64_t p) const { return tile.rows[row_number(p)]; }
   std::int64_t line(std::int64_t p) const {
-    return p / shape.group * shape.kv_heads * shape.group + kv_head * shape.group + p % shape.group;
+    return (row_number(p) * shape.kv_heads + part.kv_head) * shape.group + p % shape.group;
   }
   const float* weights(std::int64_t p) const { return tile.scores + line(p) * tile.score_stride; }
 };
@@ -324,21 +327,24 @@ inline void weigh_chunk(const HeadPairs& pairs, std::int64_t column, std::int64_
 }
 
 template <typename Kv>
-void weigh_tails(const HeadPairs& pairs, std::int64_t begin, std::int64_t end, float* value, const Sums& sums) {
+void weigh_tails(const HeadPairs& pairs, float* value, const Sums& sums) {
   const AttentionShape& shape = pairs.shape;
+  const auto& [kv_head, first_row, row_count, begin, end] = pairs.part;
   const auto* const memory = static_cast<const typename Kv::Stored*>(shape.v);
-  for (std::int64_t r = 0; r < pairs.tile.row_count; ++r)
-    for (std::int64_t i = 0; i < pairs.tile.rows[r].tail_count; ++i) {
-      const std::int64_t slot = pairs.tile.rows[r].tail[i];
-      widen<Kv>(memory + (slot * shape.kv_heads + pairs.kv_head) * shape.dim + begin, end - begin, value);
+  for (std::int64_t r = 0; r < row_count; ++r) {
+    const AttentionRow& row = pairs.tile.rows[first_row + r];
+    for (std::int64_t i = 0; i < row.tail_count; ++i) {
+      widen<Kv>(memory + (row.tail[i] * shape.kv_heads + kv_head) * shape.dim + begin, end - begin, value);
       PairBatch batch(sums, value);
       for (std::int64_t p = r * shape.group; p < (r + 1) * shape.group; ++p)
         batch.add({pairs.weights(p) + pairs.tile.tail_column + i, p, 0, 1});
       batch.flush();
     }
+  }
 }
 
-inline void divide_and_store(const HeadPairs& pairs, std::int64_t begin, std::int64_t end, const Sums& sums) {
+inline void divide_and_store(const HeadPairs& pairs, const Sums& sums) {
+  const std::int64_t begin = pairs.part.begin, end = pairs.part.end;
   for (std::int64_t p = 0; p < pairs.count(); ++p) {
     const std::int64_t line = pairs.line(p);
     float* const out = pairs.tile.out + line * pairs.shape.dim + begin;
@@ -351,19 +357,18 @@ inline void divide_and_store(const HeadPairs& pairs, std::int64_t begin, std::in
 }
 
 template <typename Kv>
-void weigh(const AttentionShape& shape, const AttentionTile& tile, std::int64_t kv_head, std::int64_t begin,
-           std::int64_t end, float* scratch) {
-  const HeadPairs pairs{shape, tile, kv_head};
-  const Sums sums{scratch + kKeyChunk * padded_dim(shape.dim), padded_dim(end - begin)};
+void weigh(const AttentionShape& shape, const AttentionTile& tile, const AttentionPart& part, float* scratch) {
+  const HeadPairs pairs{shape, tile, part};
+  const Sums sums{scratch + kKeyChunk * padded_dim(shape.dim), padded_dim(part.end - part.begin)};
   for (std::int64_t p = 0; p < pairs.count(); ++p)
     for (std::int64_t i = 0; i < sums.width + kPanel; i += kPanel) store(sums.of(p) + i, broadcast(0.0f));
   for (std::int64_t column = 0; column < tile.columns; column += kKeyChunk) {
     const std::int64_t count = smaller(kKeyChunk, tile.columns - column);
-    widen_context<Kv>(shape, tile, shape.v, kv_head, column, count, begin, end, scratch);
+    widen_context<Kv>(shape, tile, shape.v, part.kv_head, column, count, part.begin, part.end, scratch);
     weigh_chunk(pairs, column, count, scratch, sums);
   }
-  weigh_tails<Kv>(pairs, begin, end, scratch, sums);
-  divide_and_store(pairs, begin, end, sums);
+  weigh_tails<Kv>(pairs, scratch, sums);
+  divide_and_store(pairs, sums);
 }
 
 // --- by stored type
@@ -387,12 +392,12 @@ void attention_tail_scores(const AttentionShape& shape, const AttentionTile& til
   }
 }
 
-void attention_weigh(const AttentionShape& shape, const AttentionTile& tile, std::int64_t kv_head, std::int64_t begin,
-                     std::int64_t end, float* scratch) {
+void attention_weigh(const AttentionShape& shape, const AttentionTile& tile, const AttentionPart& part,
+                     float* scratch) {
   switch (shape.type) {
-    case KvType::f16: weigh<KvF16>(shape, tile, kv_head, begin, end, scratch); break;
-    case KvType::bf16: weigh<KvBf16>(shape, tile, kv_head, begin, end, scratch); break;
-    case KvType::f32: weigh<KvF32>(shape, tile, kv_head, begin, end, scratch); break;
+    case KvType::f16: weigh<KvF16>(shape, tile, part, scratch); break;
+    case KvType::bf16: weigh<KvBf16>(shape, tile, part, scratch); break;
+    case KvType::f32: weigh<KvF32>(shape, tile, part, scratch); break;
   }
 }
 

@@ -6,6 +6,7 @@ namespace espalier::cpu {
 namespace {
 
 constexpr std::int64_t kWaveScores = std::int64_t{1} << 20;  // 4 MiB, so that scores stay in the second-level caches
+constexpr std::int64_t kPairsPerPart = 8;                    // rows times heads that keep the sums of a kernel busy
 constexpr std::int64_t kSmallWork = 256;                     // rows times columns below which a barrier costs more
 
 KvType kv_type(DType type) {
@@ -86,7 +87,7 @@ void AttentionRunner::run_whole_heads(std::span<const AttentionTile> wave) {
       for (std::int64_t r = 0; r < tile.row_count; ++r)
         for (std::int64_t h = kv_head * shape_.group; h < (kv_head + 1) * shape_.group; ++h)
           kernels_.attention_exp(tile, heads(), r, h);
-      kernels_.attention_weigh(shape_, tile, kv_head, 0, shape_.dim, scratch);
+      kernels_.attention_weigh(shape_, tile, {kv_head, 0, tile.row_count, 0, shape_.dim}, scratch);
     }
   });
 }
@@ -118,16 +119,30 @@ void AttentionRunner::run_in_phases(std::span<const AttentionTile> wave) {
       if (row < tile.row_count) kernels_.attention_exp(tile, heads(), row, unit % heads());
     }
   });
-  // By kv head and dimensions: at least two units for each thread, at least two vectors in each.
-  const std::int64_t vectors = ceil_div(shape_.dim, kPanel);
+  weigh_in_parts(wave, most_rows);
+}
+
+// By kv head, and by rows where they fill the registers of the kernel, else by dimensions: at least two units for each
+// thread where possible.
+void AttentionRunner::weigh_in_parts(std::span<const AttentionTile> wave, std::int64_t most_rows) {
+  const auto tiles = static_cast<std::int64_t>(wave.size());
   const std::int64_t wanted = ceil_div(2 * pool_.threads(), tiles * shape_.kv_heads);
-  const std::int64_t width = std::max<std::int64_t>(2, ceil_div(vectors, wanted)) * kPanel;
-  const std::int64_t slices = ceil_div(shape_.dim, width);
-  pool_.run(tiles * shape_.kv_heads * slices, [&](std::int64_t begin, std::int64_t end, int thread) {
+  const bool by_rows = most_rows * shape_.group >= kPairsPerPart * wanted;
+  const std::int64_t rows = by_rows ? ceil_div(most_rows, wanted) : most_rows;
+  const std::int64_t vectors = by_rows ? ceil_div(shape_.dim, kPanel) : ceil_div(ceil_div(shape_.dim, kPanel), wanted);
+  const std::int64_t width = std::max<std::int64_t>(2, vectors) * kPanel;
+  const std::int64_t row_parts = ceil_div(most_rows, rows), slices = ceil_div(shape_.dim, width);
+  const std::int64_t parts = row_parts * slices;
+  pool_.run(tiles * shape_.kv_heads * parts, [&](std::int64_t begin, std::int64_t end, int thread) {
     for (std::int64_t unit = begin; unit < end; ++unit) {
-      const std::int64_t kv_head = unit / slices % shape_.kv_heads, first = unit % slices * width;
-      kernels_.attention_weigh(shape_, tile_of(unit, shape_.kv_heads * slices), kv_head, first,
-                               std::min(first + width, shape_.dim), thread_scratch(thread));
+      const AttentionTile& tile = wave[static_cast<std::size_t>(unit / (shape_.kv_heads * parts))];
+      AttentionPart part;
+      part.kv_head = unit / parts % shape_.kv_heads;
+      part.first_row = unit % parts / slices * rows;
+      part.row_count = std::min(rows, tile.row_count - part.first_row);
+      part.begin = unit % slices * width;
+      part.end = std::min(part.begin + width, shape_.dim);
+      if (part.row_count > 0) kernels_.attention_weigh(shape_, tile, part, thread_scratch(thread));
     }
   });
 }

@@ -22,6 +22,7 @@ class AttentionRunner {
   void run_wave(std::span<AttentionTile> wave);
   void run_whole_heads(std::span<const AttentionTile> wave);
   void run_in_phases(std::span<const AttentionTile> wave);
+  void weigh_in_parts(std::span<const AttentionTile> wave, std::int64_t most_rows);
   float* thread_scratch(int thread) { return scratch_[static_cast<std::size_t>(thread)].of<float>(scratch_floats_); }
   std::int64_t heads() const { return shape_.kv_heads * shape_.group; }
 

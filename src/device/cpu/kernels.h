@@ -80,6 +80,15 @@ struct AttentionShape {
   float scale = 0;
 };
 
+// Some rows of a tile, the query heads of one kv head, some dimensions: a piece of the weighted sums.
+struct AttentionPart {
+  std::int64_t kv_head = 0;
+  std::int64_t first_row = 0;
+  std::int64_t row_count = 0;
+  std::int64_t begin = 0;  // dimensions [begin, end); begin is a multiple of 16
+  std::int64_t end = 0;
+};
+
 constexpr std::int64_t kKeyChunk = 64;  // context keys of one unit of work
 static constexpr std::int64_t attention_scratch_floats(std::int64_t dim, std::int64_t pairs) {
   const std::int64_t padded = (dim + kPanel - 1) / kPanel * kPanel;
@@ -110,9 +119,7 @@ struct Kernels {
   void (*attention_tail_scores)(const AttentionShape&, const AttentionTile&, std::int64_t kv_head, float* scratch);
   // Scores of one row and head to exp(s - max).
   void (*attention_exp)(const AttentionTile&, std::int64_t heads, std::int64_t row, std::int64_t head);
-  // Dimensions [begin, end) of the weighted sums for the query heads of one kv head; begin is a multiple of 16.
-  void (*attention_weigh)(const AttentionShape&, const AttentionTile&, std::int64_t kv_head, std::int64_t begin,
-                          std::int64_t end, float* scratch);
+  void (*attention_weigh)(const AttentionShape&, const AttentionTile&, const AttentionPart&, float* scratch);
 
   // The other ops of device.h, for n consecutive elements or one row.
   void (*rms_norm)(const float* x, const float* w, float eps, std::int64_t dim, float* y);

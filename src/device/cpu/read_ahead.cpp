@@ -9,8 +9,7 @@ constexpr std::int64_t kMostBytes = 64 * 1024;  // what a pause between two line
 
 }  // namespace
 
-ReadAhead::ReadAhead(int threads)
-    : threads_(threads), targets_(std::make_unique<Target[]>(static_cast<std::size_t>(threads))) {}
+ReadAhead::ReadAhead(int threads) : targets_(std::make_unique<Target[]>(static_cast<std::size_t>(threads))) {}
 
 void ReadAhead::begin(const void* weight, std::span<const Place> starts) {
   if (previous_ != nullptr) next_[previous_].assign(starts.begin(), starts.end());

@@ -37,7 +37,6 @@ class ReadAhead {
     std::atomic<std::int64_t> line = 0;  // the next one to fetch
   };
 
-  const int threads_;
   std::unique_ptr<Target[]> targets_;
   std::unordered_map<const void*, std::vector<Place>> next_;  // by weight: where the linear after it began
   const void* previous_ = nullptr;
