@@ -8,6 +8,7 @@
 // of the weight that together exceed the second-level caches, as the layers of a model do.
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -167,59 +168,115 @@ void measure(Device& device, ThreadPool& pool, DType type, Shape shape) {
 }
 
 // All linears of one step of SmolLM2-135M in its default file: layers in q4_1, the last product in q8_0.
-void measure_model(Device& device, int threads) {
-  const auto load = [&](DType type, Shape shape) {
-    const auto bytes = random_weight(type, shape);
-    const WeightPart part{type, shape.outputs, shape.inputs, bytes};
-    return device.load_weight(std::span(&part, 1));
-  };
+class ModelLinears {
+ public:
+  static constexpr std::int64_t kBytes =
+      30 * (2 * 576 * 576 + 2 * 576 * 192 + 3 * 576 * 1536) / 32 * 20 + std::int64_t{576} * 49152 / 32 * 34;
+
+  explicit ModelLinears(Device& device) : device_(device), last_(load(DType::q8_0, {576, 49152})) {
+    for (int i = 0; i < 30; ++i)
+      layers_.push_back({load(DType::q4_1, {576, 576}), load(DType::q4_1, {576, 192}), load(DType::q4_1, {576, 192}),
+                         load(DType::q4_1, {576, 576}), load(DType::q4_1, {576, 3072}),
+                         load(DType::q4_1, {1536, 576})});
+  }
+
+  void set_rows(std::int64_t rows) {
+    const auto input = [&](std::int64_t width) {
+      Tensor x = device_.tensor(DType::f32, {rows, width});
+      upload<float>(device_, random_values(rows * width), x);
+      return x;
+    };
+    const auto output = [&](std::int64_t width) { return device_.tensor(DType::f32, {rows, width}); };
+    x_ = input(576), wide_ = input(1536);
+    q_ = output(576), k_ = output(192), v_ = output(192), up_ = output(3072), logits_ = output(49152);
+  }
+
+  // Each linear inside a call of `timed`.
+  template <typename Timed>
+  void step(const Timed& timed) {
+    const auto one = [&](ConstView from, const Weight& weight, View to) {
+      const Projection projection{&weight, {}, to};
+      timed([&] { device_.linear(from, std::span(&projection, 1)); });
+    };
+    for (const Layer& layer : layers_) {
+      const Projection qkv[] = {{layer.q.get(), {}, q_}, {layer.k.get(), {}, k_}, {layer.v.get(), {}, v_}};
+      timed([&] { device_.linear(x_, qkv); });
+      one(x_, *layer.o, q_);
+      one(x_, *layer.gate_up, up_);
+      one(wide_, *layer.down, q_);
+    }
+    one(x_, *last_, logits_);
+  }
+
+ private:
   struct Layer {
     std::unique_ptr<const Weight> q, k, v, o, gate_up, down;
   };
-  std::vector<Layer> layers;
-  for (int i = 0; i < 30; ++i)
-    layers.push_back({load(DType::q4_1, {576, 576}), load(DType::q4_1, {576, 192}), load(DType::q4_1, {576, 192}),
-                      load(DType::q4_1, {576, 576}), load(DType::q4_1, {576, 3072}), load(DType::q4_1, {1536, 576})});
-  const auto last = load(DType::q8_0, {576, 49152});
-  double one_row = 0;
-  constexpr std::int64_t kModelBytes =
-      30 * (2 * 576 * 576 + 2 * 576 * 192 + 3 * 576 * 1536) / 32 * 20 + 576LL * 49152 / 32 * 34;
-  ThreadPool pool(threads);
-  for (std::int64_t pieces : {1, 121}) {
-    const double plain = read_seconds(device, pool, kModelBytes, pieces);
-    std::printf("plain read of %.1f MB in %ld loops: %.2f ms, %.1f GB/s\n", 1e-6 * kModelBytes, (long)pieces,
-                1e3 * plain, 1e-9 * kModelBytes / plain);
+
+  std::unique_ptr<const Weight> load(DType type, Shape shape) {
+    const auto bytes = random_weight(type, shape);
+    const WeightPart part{type, shape.outputs, shape.inputs, bytes};
+    return device_.load_weight(std::span(&part, 1));
   }
+
+  Device& device_;
+  std::vector<Layer> layers_;
+  std::unique_ptr<const Weight> last_;
+  Tensor x_, wide_, q_, k_, v_, up_, logits_;
+};
+
+void measure_rows(ModelLinears& linears) {
+  double one_row = 0;
   for (std::int64_t rows : kRowCounts) {
-    const auto input = [&](std::int64_t width) {
-      Tensor x = device.tensor(DType::f32, {rows, width});
-      upload<float>(device, random_values(rows * width), x);
-      return x;
-    };
-    const Tensor x = input(576), wide = input(1536);
-    const auto output = [&](std::int64_t width) { return device.tensor(DType::f32, {rows, width}); };
-    const Tensor q = output(576), k = output(192), v = output(192), up = output(3072), logits = output(49152);
+    linears.set_rows(rows);
     BestOfPasses best;
-    const auto one = [&](ConstView from, const Weight& weight, View to) {
-      const Projection projection{&weight, {}, to};
-      best.time([&] { device.linear(from, std::span(&projection, 1)); });
-    };
-    for (int pass = 0; pass < (rows > 64 ? 5 : 2 * kPasses); ++pass, best.end_pass()) {
-      for (const Layer& layer : layers) {
-        const Projection qkv[] = {{layer.q.get(), {}, q}, {layer.k.get(), {}, k}, {layer.v.get(), {}, v}};
-        best.time([&] { device.linear(x, qkv); });
-        one(x, *layer.o, q);
-        one(x, *layer.gate_up, up);
-        one(wide, *layer.down, q);
-      }
-      one(x, *last, logits);
-    }
+    for (int pass = 0; pass < (rows > 64 ? 5 : 2 * kPasses); ++pass, best.end_pass())
+      linears.step([&](const auto& call) { best.time(call); });
     const double seconds = best.seconds();
     if (rows == 1) one_row = seconds;
     std::printf("linears of a SmolLM2-135M step, %3ld rows: %7.2f ms, %.2f of one row\n", static_cast<long>(rows),
                 1e3 * seconds, seconds / one_row);
     std::fflush(stdout);
   }
+}
+
+double median_step_seconds(ModelLinears& linears) {
+  std::vector<double> seconds;
+  for (int i = 0; i < 200; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    linears.step([](const auto& call) { call(); });
+    seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  }
+  std::ranges::nth_element(seconds, seconds.begin() + 100);
+  return seconds[100];
+}
+
+// What another program costs that wants a core for itself. With c cores and t threads a fair share is c / (t + 1) of
+// what there was.
+void measure_beside_neighbour(ModelLinears& linears, int threads) {
+  linears.set_rows(1);
+  const double alone = median_step_seconds(linears);
+  std::atomic<bool> stop = false;
+  std::thread neighbour([&] {
+    while (!stop.load(std::memory_order_relaxed)) {
+    }
+  });
+  const double beside = median_step_seconds(linears);
+  stop = true;
+  neighbour.join();
+  std::printf("one row, %d threads, a busy neighbour on %u cores: median %.2f ms alone, %.2f ms beside it, %.2fx\n",
+              threads, std::thread::hardware_concurrency(), 1e3 * alone, 1e3 * beside, beside / alone);
+}
+
+void measure_model(Device& device, ThreadPool& pool) {
+  for (std::int64_t loops : {1, 121}) {
+    const double plain = read_seconds(device, pool, ModelLinears::kBytes, loops);
+    std::printf("plain read of %.1f MB in %3ld loops: %.2f ms, %.1f GB/s\n", 1e-6 * ModelLinears::kBytes,
+                static_cast<long>(loops), 1e3 * plain, 1e-9 * static_cast<double>(ModelLinears::kBytes) / plain);
+  }
+  ModelLinears linears(device);
+  measure_rows(linears);
+  measure_beside_neighbour(linears, pool.threads());
 }
 
 }  // namespace
@@ -239,7 +296,7 @@ int main(int argc, char** argv) {
     if (const auto type = parse_dtype(argv[i])) types.push_back(*type);
   const bool all = types.empty();
   if (all) {
-    measure_model(*device, options.threads);
+    measure_model(*device, pool);
     types = {DType::q4_1, DType::q4_0, DType::q8_0, DType::f16, DType::q4_k, DType::q5_k, DType::q6_k};
   }
   for (DType type : types) {
