@@ -2,10 +2,12 @@
 
 Runs on the tiny models of tests/data, so no download is needed."""
 
+import hashlib
 import json
 import os
 import pty
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -51,7 +53,8 @@ class Generate(unittest.TestCase):
         answer = json.loads(result.stdout)
         self.assertEqual(list(answer), ["text", "tokens", "prompt_tokens", "finish_reason", "prefill_seconds",
                                         "decode_seconds", "tokens_per_second", "seed", "model", "device", "isa", "mode",
-                                        "options", "draft", "tree", "budget", "rounds", "accept_lengths", "accept_L", "tau",
+                                        "options", "draft", "draft_reason", "tree", "budget", "rounds", "accept_lengths",
+                                        "accept_L", "tau",
                                         "draft_seconds", "prepare_seconds", "verify_seconds", "accept_seconds",
                                         "commit_seconds", "kv", "logprobs"])
         self.assertEqual(len(answer["tokens"]), 8)
@@ -131,8 +134,15 @@ class Speculation(unittest.TestCase):
         self.assertEqual((result.returncode, result.stderr), (0, ""), flags)
         return json.loads(result.stdout)
 
-    def test_without_flags_nothing_is_drafted(self):
+    def test_drafts_by_default(self):
         answer = self.answer()
+        self.assertEqual(answer["draft"], "ngram")
+        self.assertRegex(answer["draft_reason"], f"^auto: no head for {MODEL} in ")
+        self.assertIsNotNone(answer["budget"])
+
+    def test_with_draft_none_nothing_is_drafted(self):
+        answer = self.answer("--draft", "none")
+        self.assertEqual(answer["draft_reason"], "--draft none")
         self.assertEqual((answer["draft"], answer["tree"]["nodes"], answer["rounds"]), ("none", 1, 23))
         self.assertEqual((answer["accept_lengths"], answer["accept_L"], answer["tau"]), ([0] * 23, 0, 1))
 
@@ -144,7 +154,7 @@ class Speculation(unittest.TestCase):
         trees = [[], ["--tree", "chain", "--draft-depth", "3"], ["--tree", f"static:{TREES / 'pangu_32.json'}"],
                  ["--tree", "dynamic", "--draft-nodes", "40", "--draft-expand", "6", "--draft-branch", "2"]]
         for sampling in ([], ["--temperature", "0.8", "--top-p", "0.9", "--repeat-penalty", "1.1"]):
-            plain = self.answer(*sampling)
+            plain = self.answer("--draft", "none", *sampling)
             for drafter in drafters:
                 for tree in trees:
                     answer = self.answer("--draft", *drafter, *tree, *sampling)
@@ -179,12 +189,42 @@ class Speculation(unittest.TestCase):
     def test_auto_takes_the_head_that_fits_and_says_so(self):
         result = generate(*self.FLAGS, "-v", "--draft", "auto", "--head", STRANGER, "--head", EAGLE3, "hello")
         self.assertEqual(json.loads(result.stdout)["draft"], "eagle3")
-        self.assertRegex(result.stderr, rf"--draft auto: passes over {STRANGER}: .*medusa-b")
+        self.assertRegex(result.stderr, rf"passes over {STRANGER}: .*medusa-b")
+        self.assertIn(f"drafts by eagle3: auto: {EAGLE3} fits this model\n", result.stderr)
         fallback = generate(*self.FLAGS, "--draft", "auto", "--head", STRANGER, "hello")
         self.assertEqual(json.loads(fallback.stdout)["draft"], "ngram")
-        self.assertRegex(fallback.stderr, rf"^espalier: --draft auto: passes over {STRANGER}: [^\n]*\n$")
+        self.assertRegex(fallback.stderr, rf"^espalier: passes over {STRANGER}: [^\n]*\n$")
         mistaken = generate(*self.FLAGS, "--draft", "auto", "--head", EAGLE3, "--head-option", "taps=1,2,99", "hello")
         self.assertEqual(mistaken.returncode, 2, "what the user said about the head must hold")
+
+    def test_heads_are_found_by_the_hash_of_the_model(self):
+        with tempfile.TemporaryDirectory() as folder:
+            found = {"ESPALIER_HEADS": folder, "XDG_CACHE_HOME": str(Path(folder) / "cache")}
+            model = Path(MODEL).read_bytes()
+            for kind, head in (("medusa", MEDUSA), ("eagle3", EAGLE3)):
+                copy = Path(shutil.copytree(head, Path(folder) / kind))
+                config = json.loads((copy / "config.json").read_text())
+                config["espalier"] = {"teacher_sha256": hashlib.sha256(model).hexdigest(), "teacher_bytes": len(model),
+                                      "suggested": {"drafters": [kind, "ngram"], "depth": 3}}
+                (copy / "config.json").write_text(json.dumps(config))
+            plain = self.answer("--draft", "none")["tokens"]
+            for _ in range(2):  # the second time the hash is known
+                answer = self.answer(environment=found)
+                self.assertEqual((answer["draft"], answer["tree"]["depth"]), ("eagle3+ngram", 3))
+                self.assertEqual(answer["draft_reason"], f"auto: {folder}/eagle3 was trained for this model")
+                self.assertEqual(answer["tokens"], plain)
+            self.assertEqual(len(list(Path(folder).glob("cache/espalier/sha256-*.json"))), 1)
+            for draft in ("eagle3", "medusa", "eagle3+medusa+ngram"):
+                answer = self.answer("--draft", draft, environment=found)
+                self.assertEqual((answer["draft"], answer["tokens"]), (draft, plain))
+            order = Path(folder) / "eagle3" / "vocab_order.json"
+            cut = generate("--draft", "eagle3", "--draft-vocab", "9", "hello", environment=found)
+            self.assertEqual(cut.stderr, f"espalier: {order}: no such file, expected the head's tokens by frequency: "
+                                         "without it --draft-vocab cannot cut\n")
+            many = generate(*self.FLAGS, "--draft", "eagle3", "--draft-vocab", "99999", "hello", environment=found)
+            self.assertRegex(many.stderr, r"^espalier: --draft-vocab: .*eagle3 guesses \d+ tokens, all are kept\n$")
+            for flags in (["--head-weights", "file"], ["--head-weights", "f32"], ["--mode", "reference"]):
+                self.assertEqual(self.answer(*flags, environment=found)["tokens"], plain, flags)
 
     def test_chosen_rows_are_reported_and_their_step_times_kept(self):
         self.assertIsNone(self.answer("--draft", "ngram")["budget"])
@@ -217,7 +257,7 @@ class Speculation(unittest.TestCase):
     def test_chat_says_the_same_with_drafts(self):
         lines = "hello\nand again\n/reset\nhello\n"
         chat = ["chat", "--model", MODEL, "-n", "12", "--ignore-eos"]
-        plain = run(*chat, text=lines)
+        plain = run(*chat, "--draft", "none", text=lines)
         for draft in (["ngram"], ["oracle"], ["eagle3", "--head", EAGLE3]):
             drafted = run(*chat, "--draft", *draft, text=lines)
             self.assertEqual((drafted.returncode, drafted.stderr), (0, ""))
@@ -383,16 +423,17 @@ class Usage(unittest.TestCase):
         self.refused("none stands alone", *given, "--draft", "none+ngram")
         self.refused("--tree: expected chain, static", *given, "--draft", "ngram", "--tree", "bush")
         self.refused("no/such/tree.json", *given, "--draft", "ngram", "--tree", "static:no/such/tree.json")
-        self.refused("--tree: only with --draft", *given, "--tree", "chain")
         self.refused("--draft-nodes", *given, "--draft", "ngram", "--draft-nodes", "some")
         self.refused("--draft-nodes", *given, "--draft", "ngram", "--draft-nodes", "0")
         self.refused("--draft-nodes", *given, "--draft", "ngram", "--draft-nodes", "257")
         self.refused("--draft-expand: only with --tree dynamic", *given, "--draft", "ngram", "--tree", "chain",
                      "--draft-expand", "2")
-        self.refused("--draft eagle3: needs --head PATH", *given, "--draft", "eagle3")
+        self.refused(f"--draft eagle3: no EAGLE-3 head for {MODEL} in ", *given, "--draft", "eagle3")
+        self.refused("--draft-vocab", *given, "--draft", "eagle3", "--head", EAGLE3, "--draft-vocab", "0")
+        self.refused("--head-weights", *given, "--draft", "eagle3", "--head", EAGLE3, "--head-weights", "q4_0")
         self.refused("--draft model: needs --draft-model PATH", *given, "--draft", "model")
         self.refused("--head: only with --draft eagle3 or medusa", *given, "--draft", "ngram", "--head", EAGLE3)
-        self.refused("--head: only with --draft eagle3 or medusa", *given, "--head", EAGLE3)
+        self.refused("--head: only with --draft eagle3 or medusa", *given, "--draft", "none", "--head", EAGLE3)
         self.refused("a head for --draft eagle3", *given, "--draft", "medusa", "--head", EAGLE3)
         self.refused("medusa-b", *given, "--draft", "medusa", "--head", STRANGER)
         self.refused("no/such/head", *given, "--draft", "auto", "--head", "no/such/head")

@@ -59,7 +59,7 @@ GenerateResult answer(Answering& answering, const std::string& line, const TextO
 int run_chat(const ConversationFlags& flags) {
   const TextOptions options = text_options(flags.sampling);
   if (flags.sampling.logprobs >= 0) throw InputError("--logprobs: only with generate --json");
-  const DraftPlan plan = plan_speculation(flags.speculation, "none");
+  const DraftPlan plan = plan_speculation(flags.speculation, "auto");
   const Engine engine = open_engine(flags.engine);
   if (!engine.text->chat_template) input_error("{}: the model has no chat template", engine.path.string());
   Drafting drafting(flags.speculation, plan, engine, flags.sampling.seed);
@@ -100,7 +100,7 @@ Command add_chat(CLI::App& app) {
   auto flags = std::make_shared<ConversationFlags>();
   flags->sampling.max_tokens = 1024;
   add_chat_flags(*command, flags->chat);
-  add_speculation_flags(*command, flags->speculation, "none");
+  add_speculation_flags(*command, flags->speculation, "auto");
   add_engine_flags(*command, flags->engine);
   add_sampling_flags(*command, flags->sampling);
   return [flags] { return run_chat(*flags); };

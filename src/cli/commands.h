@@ -17,6 +17,7 @@ Command add_inspect(CLI::App& app);
 Command add_tokenize(CLI::App& app);
 Command add_perplexity(CLI::App& app);
 Command add_bench(CLI::App& app);
+Command add_eval(CLI::App& app);
 Command add_quantize(CLI::App& app);
 
 }  // namespace espalier

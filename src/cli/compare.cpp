@@ -76,8 +76,9 @@ class Comparison {
     AnswerScreen screen(interrupt, !flags_.json);
     Half half;
     half.result = answering.speak(prompt, flags_.prompt.raw, options_, screen.events());
-    half.json = answer_json(half.result, {engine_, answering.decoder(), drafting ? drafting->name() : "none",
-                                          flags_.sampling.seed, flags_.sampling.logprobs >= 0});
+    half.json = answer_json(half.result,
+                            {engine_, answering.decoder(), drafting ? drafting->name() : "none", flags_.sampling.seed,
+                             flags_.sampling.logprobs >= 0, drafting ? drafting->reason() : "to compare with"});
     headline("");
     return half;
   }

@@ -3,9 +3,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "base/error.h"
 #include "cli/drafting_costs.h"
+#include "cli/head_search.h"
 #include "cli/progress.h"
 #include "cli/token_text.h"
 #include "decode/draft_rows.h"
@@ -16,6 +18,19 @@
 #include "decode/ngram_drafter.h"
 
 namespace espalier {
+namespace {
+
+void pass_over(const std::filesystem::path& head, const InputError& error) {
+  fmt::print(stderr, "espalier: passes over {}: {}\n", head.string(), error.what());
+}
+
+std::string searched_folders(const Engine& engine) {
+  std::vector<std::string> folders;
+  for (const auto& folder : engine.head_folders) folders.push_back(folder.string());
+  return folders.empty() ? "heads" : fmt::format("{}", fmt::join(folders, ", "));
+}
+
+}  // namespace
 
 Drafting::Drafting(const SpeculationFlags& flags, const DraftPlan& plan, const Engine& engine, std::uint64_t seed)
     : engine_(&engine),
@@ -25,18 +40,20 @@ Drafting::Drafting(const SpeculationFlags& flags, const DraftPlan& plan, const E
       drafters_(plan.drafters),
       tree_(plan.tree),
       chooses_nodes_(plan.chooses_nodes) {
+  reason_ = flags.draft ? "--draft " + *flags.draft : "the default";
   if (plan.plain()) return;
   SpeculationFlags shape = flags;
   shape.chooses_nodes = plan.chooses_nodes;
   fit_to_device(shape);
   if (plan.automatic) {
-    open_best_head(plan);
+    choose_best(flags, plan, shape);
   } else {
     open_heads(plan);
   }
   if (has("model")) open_draft_model(plan.draft_model);
   cut_to_heads(shape);
   fit_to_device(shape);
+  if (engine.verbose) fmt::print(stderr, "drafts by {}: {}\n", name(), reason_);
 }
 
 bool Drafting::has(std::string_view drafter) const {
@@ -51,43 +68,101 @@ std::string Drafting::budget() const {
   return fmt::format("{}{} rows", chooses_nodes_ ? "up to " : "", max_rows(tree_));
 }
 
-// Whatever the drafters of the plan need, each once.
+// Whatever the drafters of the plan need, each once: those that were given, else those trained for the model.
 void Drafting::open_heads(const DraftPlan& plan) {
-  for (const std::string& path : plan.heads) open_head_of_plan(path, plan);
-  if (has("eagle3") && !eagle3_) input_error("--draft {}: no --head is an EAGLE-3 head", name());
-  if (has("medusa") && !medusa_) input_error("--draft {}: no --head is a Medusa head", name());
+  for (const std::string& path : plan.heads) open_given_head(path, plan);
+  if (has("eagle3") && !eagle3_) open_trained_head(HeadKind::eagle3, plan);
+  if (has("medusa") && !medusa_) open_trained_head(HeadKind::medusa, plan);
 }
 
-void Drafting::open_head_of_plan(const std::filesystem::path& path, const DraftPlan& plan) {
+void Drafting::open_given_head(const std::filesystem::path& path, const DraftPlan& plan) {
   const HeadFiles files = open_head(path);
   const HeadKind kind = classify_head(files);
-  HeadOptions options = plan.head_options;
-  options.weights = engine_->weights;
   if (!has(espalier::name(kind)))
     input_error("--head {}: a head for --draft {}, got --draft {}", path.string(), espalier::name(kind), name());
   if (kind == HeadKind::eagle3 ? eagle3_ != nullptr : medusa_ != nullptr)
     input_error("--head {}: the second {} head, expected one", path.string(), espalier::name(kind));
-  if (kind == HeadKind::eagle3) eagle3_ = std::make_unique<Eagle3Head>(*engine_->model, files, options);
-  if (kind == HeadKind::medusa) medusa_ = std::make_unique<MedusaHead>(*engine_->model, files, options);
+  load_head(files, kind, plan.head_options, plan);
 }
 
-// The first head that matches the teacher; what does not is passed over, and said. A path that does not exist, and
-// options that would have to fit, are the user's own.
-void Drafting::open_best_head(const DraftPlan& plan) {
-  for (const std::string& path : plan.heads) {
-    if (!std::filesystem::exists(path)) input_error("{}: no such file or folder, expected a draft head", path);
+void Drafting::open_trained_head(HeadKind kind, const DraftPlan& plan) {
+  const std::vector<std::filesystem::path> heads = trained_heads(kind);
+  if (heads.empty())
+    input_error("--draft {}: no {} head for {} in {}; --head PATH gives one", name(),
+                kind == HeadKind::eagle3 ? "EAGLE-3" : "Medusa", engine_->path.string(), searched_folders(*engine_));
+  load_head(open_head(heads.front()), kind, plan.head_options, plan);
+  reason_ +=
+      fmt::format("{} {} was trained for this model", reason_.ends_with("model") ? "," : ":", heads.front().string());
+}
+
+// Of the heads in the engine's folders; those that cannot be read are passed over, and said.
+std::vector<std::filesystem::path> Drafting::trained_heads(HeadKind kind) const {
+  std::vector<std::filesystem::path> heads;
+  for (const HeadCard& card : heads_trained_for(engine_->path, engine_->head_folders, engine_->cache_folder)) {
     try {
-      drafters_ = {std::string(espalier::name(classify_head(open_head(path))))};
-      open_head_of_plan(path, plan);
-      if (engine_->verbose) fmt::print(stderr, "--draft auto: {} with {}\n", drafters_[0], path);
+      if (classify_head(open_head(card.path)) == kind) heads.push_back(card.path);
+    } catch (const InputError& error) {
+      pass_over(card.path, error);
+    }
+  }
+  return heads;
+}
+
+// As the mode says where the user did not: the reference mode computes what is in the file.
+void Drafting::load_head(const HeadFiles& files, HeadKind kind, HeadOptions options, const DraftPlan& plan) {
+  const bool as_stored = engine_->modes.mode == "reference";
+  options.weights = plan.head_weights.value_or(as_stored ? WeightMode::stored : WeightMode::q8_0);
+  if (kind == HeadKind::eagle3) eagle3_ = std::make_unique<Eagle3Head>(*engine_->model, files, options);
+  if (kind == HeadKind::medusa) medusa_ = std::make_unique<MedusaHead>(*engine_->model, files, options);
+  const std::int64_t vocabulary = kind == HeadKind::eagle3 ? eagle3_->draft_vocabulary() : medusa_->draft_vocabulary();
+  if (plan.head_options.vocabulary && *plan.head_options.vocabulary > vocabulary)
+    fmt::print(stderr, "espalier: --draft-vocab: {} guesses {} tokens, all are kept\n", files.path.string(),
+               vocabulary);
+}
+
+// The first head that matches the teacher, of those given or, without any, of those trained for it, EAGLE-3 before
+// Medusa; what does not match is passed over, and said. A path that does not exist, and options that would have to fit,
+// are the user's own.
+void Drafting::choose_best(const SpeculationFlags& flags, const DraftPlan& plan, SpeculationFlags& shape) {
+  std::vector<std::filesystem::path> heads(plan.heads.begin(), plan.heads.end());
+  for (HeadKind kind : {HeadKind::eagle3, HeadKind::medusa})
+    if (plan.heads.empty()) std::ranges::copy(trained_heads(kind), std::back_inserter(heads));
+  for (const std::filesystem::path& path : heads) {
+    if (!std::filesystem::exists(path)) input_error("{}: no such file or folder, expected a draft head", path.string());
+    try {
+      const HeadFiles files = open_head(path);
+      const HeadKind kind = classify_head(files);
+      const DraftSuggestion suggestion = read_suggestion(files, kind, engine_->device->isa());
+      HeadOptions options = plan.head_options;
+      if (!options.vocabulary) options.vocabulary = suggestion.vocabulary;
+      load_head(files, kind, options, plan);
+      follow(suggestion, flags, shape);
+      reason_ = fmt::format("auto: {} {} this model", path.string(), plan.heads.empty() ? "was trained for" : "fits");
       return;
     } catch (const InputError& error) {
       if (plan.has_head_options) throw;
-      fmt::print(stderr, "espalier: --draft auto: passes over {}: {}\n", path, error.what());
+      pass_over(path, error);
     }
   }
   drafters_ = {"ngram"};
-  if (engine_->verbose) fmt::print(stderr, "--draft auto: ngram\n");
+  reason_ = plan.heads.empty()
+                ? fmt::format("auto: no head for {} in {}", engine_->path.string(), searched_folders(*engine_))
+                : "auto: no --head fits this model";
+}
+
+// Flags beat suggestions, and a tree of another shape is the user's own.
+void Drafting::follow(const DraftSuggestion& suggestion, const SpeculationFlags& flags, SpeculationFlags& shape) {
+  drafters_ = suggestion.drafters;
+  if (flags.tree) return;
+  if (suggestion.nodes && !flags.nodes && !flags.chooses_nodes) {
+    const auto buckets = engine_->device->row_buckets();
+    const auto most = static_cast<int>(buckets.empty() ? kMaxDraftRows : buckets.back());
+    shape.nodes = std::min(*suggestion.nodes, most);
+    shape.chooses_nodes = chooses_nodes_ = false;
+  }
+  if (!flags.depth) shape.depth = suggestion.depth;
+  if (!flags.expand) shape.expand = suggestion.expand;
+  tree_ = plan_tree(shape);
 }
 
 void Drafting::open_draft_model(const std::string& path) {

@@ -11,22 +11,24 @@
 #include "cli/speculation.h"
 #include "decode/oracle_drafter.h"
 #include "model/eagle3_head.h"
+#include "model/head_catalogue.h"
 #include "model/medusa_head.h"
 
 namespace espalier {
 
 class Drafting {
  public:
-  // Loads heads and draft model. The engine must outlive this; the seed is for drafters that play dice. Throws
-  // InputError: a head of the wrong kind or of another teacher, a draft model with another vocabulary, a tree beyond
-  // the device's largest step.
+  // Loads heads and draft model; heads that were not given are looked for in the engine's folders. The engine must
+  // outlive this; the seed is for drafters that play dice. Throws InputError: a head of the wrong kind or of another
+  // teacher, a draft model with another vocabulary, a tree beyond the device's largest step.
   Drafting(const SpeculationFlags& flags, const DraftPlan& plan, const Engine& engine, std::uint64_t seed);
   Drafting(const Drafting&) = delete;
   Drafting& operator=(const Drafting&) = delete;
 
   // By source bit; none: plain decoding.
   const std::vector<std::string>& drafters() const { return drafters_; }
-  std::string name() const;  // "eagle3+ngram", "none"
+  std::string name() const;                              // "eagle3+ngram", "none"
+  const std::string& reason() const { return reason_; }  // why these: "--draft ngram", "auto: ... was trained for ..."
   const TreeOptions& tree() const { return tree_; }
   bool chooses_nodes() const { return chooses_nodes_; }  // rows are chosen round by round
   std::string budget() const;                            // "16 rows", "up to 64 rows"
@@ -40,8 +42,12 @@ class Drafting {
  private:
   bool has(std::string_view drafter) const;
   void open_heads(const DraftPlan& plan);
-  void open_best_head(const DraftPlan& plan);
-  void open_head_of_plan(const std::filesystem::path& path, const DraftPlan& plan);
+  void open_given_head(const std::filesystem::path& path, const DraftPlan& plan);
+  void open_trained_head(HeadKind kind, const DraftPlan& plan);
+  void choose_best(const SpeculationFlags& flags, const DraftPlan& plan, SpeculationFlags& shape);
+  std::vector<std::filesystem::path> trained_heads(HeadKind kind) const;
+  void load_head(const HeadFiles& files, HeadKind kind, HeadOptions options, const DraftPlan& plan);
+  void follow(const DraftSuggestion& suggestion, const SpeculationFlags& flags, SpeculationFlags& shape);
   void open_draft_model(const std::string& path);
   void cut_to_heads(SpeculationFlags flags);
   void fit_to_device(const SpeculationFlags& flags);
@@ -54,6 +60,7 @@ class Drafting {
   std::int64_t window_;
   std::vector<double> oracle_profile_;
   std::vector<std::string> drafters_;
+  std::string reason_;
   TreeOptions tree_;
   bool chooses_nodes_;
   std::unique_ptr<const MedusaHead> medusa_;

@@ -1,15 +1,13 @@
 #include "cli/drafting_costs.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <thread>
 #include <vector>
 
 #include "base/sha256.h"
+#include "cli/cache_file.h"
 
 namespace espalier {
 namespace {
@@ -17,7 +15,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::size_t kHeadBytes = std::size_t{256} << 10;
-constexpr std::size_t kMostBytes = std::size_t{1} << 20;  // of a file of step times
 
 void update(Sha256& hash, std::string_view text) {
   hash.update(std::as_bytes(std::span(text)));
@@ -74,28 +71,7 @@ std::string text_of(const std::map<std::string, std::string>& fields) {
   return Json(fields).dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-std::optional<std::string> read_small_file(const std::filesystem::path& path) {
-  std::error_code error;
-  const auto size = std::filesystem::file_size(path, error);
-  if (error || size > kMostBytes) return std::nullopt;
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  if (!file) return std::nullopt;
-  return text.str();
-}
-
 }  // namespace
-
-std::optional<std::filesystem::path> user_cache_folder(const Environment& environment) {
-  const auto absolute = [&](const char* name) -> std::optional<std::filesystem::path> {
-    const std::filesystem::path path = environment(name).value_or("");
-    return path.is_absolute() ? std::optional(path) : std::nullopt;
-  };
-  if (const auto cache = absolute("XDG_CACHE_HOME")) return *cache / "espalier";
-  if (const auto home = absolute("HOME")) return *home / ".cache" / "espalier";
-  return std::nullopt;
-}
 
 StepTimesKey step_times_key(const Engine& engine, bool taps, std::int64_t rows) {
   const ModeOptions& modes = engine.modes;
@@ -123,10 +99,10 @@ StepTimesFile::StepTimesFile(std::filesystem::path folder, StepTimesKey key) : k
 }
 
 std::optional<StepTimes> StepTimesFile::load() const {
-  const std::optional<std::string> text = read_small_file(path_);
-  if (!text) return std::nullopt;
+  const std::optional<Json> read = read_cache_file(path_);
+  if (!read) return std::nullopt;
   try {
-    const Json object = Json::parse(*text);
+    const Json& object = *read;
     if (object.at("way") != Json(key_.way) || object.at("machine") != Json(key_.machine)) return std::nullopt;
     StepTimes times{.rows = object.at("rows").get<std::vector<std::int32_t>>(),
                     .contexts = object.at("contexts").get<std::vector<std::int64_t>>(),
@@ -138,23 +114,11 @@ std::optional<StepTimes> StepTimesFile::load() const {
 }
 
 bool StepTimesFile::save(const StepTimes& times) const {
-  const Json object = {{"way", key_.way},
-                       {"machine", key_.machine},
-                       {"rows", times.rows},
-                       {"contexts", times.contexts},
-                       {"seconds", times.seconds}};
-  std::error_code error;
-  std::filesystem::create_directories(path_.parent_path(), error);
-  const std::filesystem::path partial = fmt::format("{}.{}", path_.string(), getpid());
-  {
-    std::ofstream file(partial, std::ios::binary);
-    file << object.dump(2, ' ', false, Json::error_handler_t::replace) << "\n";
-    file.close();
-    if (file) std::filesystem::rename(partial, path_, error);
-    if (file && !error) return true;
-  }
-  std::filesystem::remove(partial, error);
-  return false;
+  return write_cache_file(path_, {{"way", key_.way},
+                                  {"machine", key_.machine},
+                                  {"rows", times.rows},
+                                  {"contexts", times.contexts},
+                                  {"seconds", times.seconds}});
 }
 
 }  // namespace espalier

@@ -8,7 +8,6 @@
 #include <optional>
 #include <string>
 
-#include "cli/modes.h"
 #include "cli/options.h"
 #include "decode/step_times.h"
 
@@ -21,9 +20,6 @@ struct StepTimesKey {
   // Written into it: when one of these changes, the file is replaced.
   std::map<std::string, std::string> machine = {};  // cpu, cores, build
 };
-
-// $XDG_CACHE_HOME/espalier, else $HOME/.cache/espalier; nothing where neither is set to an absolute path.
-std::optional<std::filesystem::path> user_cache_folder(const Environment& environment);
 
 // taps: the drafters read the teacher's layers. rows: the most of a step.
 StepTimesKey step_times_key(const Engine& engine, bool taps, std::int64_t rows);

@@ -85,18 +85,5 @@ TEST(StepTimesFile, ThatCannotBeWrittenIsNoError) {
   EXPECT_FALSE(StepTimesFile(folder.path() / "file" / "below", key()).save(kTimes));
 }
 
-TEST(UserCacheFolder, IsWhereTheUserWantsIt) {
-  const auto folder = [](const std::map<std::string, std::string>& variables) {
-    return user_cache_folder([&](const char* name) {
-      const auto found = variables.find(name);
-      return found == variables.end() ? std::nullopt : std::optional(found->second);
-    });
-  };
-  EXPECT_EQ(folder({{"XDG_CACHE_HOME", "/x"}, {"HOME", "/h"}}), "/x/espalier");
-  EXPECT_EQ(folder({{"XDG_CACHE_HOME", ""}, {"HOME", "/h"}}), "/h/.cache/espalier");
-  EXPECT_EQ(folder({{"XDG_CACHE_HOME", "relative"}, {"HOME", "/h"}}), "/h/.cache/espalier");
-  EXPECT_EQ(folder({{"HOME", ""}}), std::nullopt);
-}
-
 }  // namespace
 }  // namespace espalier

@@ -3,7 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <nlohmann/json.hpp>
+
 #include "base/error.h"
+#include "cli/model_hash.h"
+#include "format/temporary_folder.h"
 
 namespace espalier {
 namespace {
@@ -76,7 +81,7 @@ TEST_F(DraftingTest, AHeadThatNobodyAskedForIsRefused) {
   EXPECT_THAT(refusal({.draft = "medusa", .heads = {kEagle3}}),
               testing::HasSubstr("a head for --draft eagle3, got --draft medusa"));
   EXPECT_THAT(refusal({.draft = "eagle3+medusa", .heads = {kEagle3}}),
-              testing::HasSubstr("no --head is a Medusa head"));
+              testing::HasSubstr("--draft eagle3+medusa: no Medusa head for " + kModel + " in "));
   EXPECT_THAT(refusal({.draft = "eagle3", .heads = {kEagle3, kEagle3}}), testing::HasSubstr("the second eagle3 head"));
   EXPECT_THAT(refusal({.draft = "medusa", .heads = {kStranger}}), testing::HasSubstr("medusa-b"));
 }
@@ -128,6 +133,103 @@ TEST_F(DraftingTest, AnOracleThatLearnedTheAnswerIsRight) {
   drafting->learn(prompt, expected.tokens);
   Decoder decoder(*engine_.model, engine_.decoder, drafting->speculation());
   EXPECT_THAT(decoder.generate(prompt, {.max_tokens = 13}).accept_lengths, testing::ElementsAre(5, 5));
+}
+
+// A folder of heads beside a teacher that knows it.
+class TrainedHeads : public DraftingTest {
+ protected:
+  TrainedHeads() : model_(open()) { model_.head_folders = {folder_.path()}; }
+
+  // A copy of a fixture that says it was trained for the model.
+  std::filesystem::path add(const std::string& from, const std::string& name, nlohmann::json espalier = {}) const {
+    const std::filesystem::path to = folder_.path() / name;
+    std::filesystem::copy(from, to);
+    nlohmann::json config = nlohmann::json::parse(std::ifstream(to / "config.json"));
+    espalier["teacher_sha256"] = *model_sha256(kModel, std::nullopt);
+    espalier["teacher_bytes"] = *model_bytes(kModel);
+    config["espalier"] = espalier;
+    std::ofstream(to / "config.json") << config;
+    return to;
+  }
+  std::unique_ptr<Drafting> draft(const SpeculationFlags& flags) const {
+    return std::make_unique<Drafting>(flags, plan_speculation(flags, "auto"), model_, 1);
+  }
+  std::string refusal(const SpeculationFlags& flags) const {
+    return complaint([&] { draft(flags); });
+  }
+
+  TemporaryFolder folder_;
+  Engine model_;
+};
+
+TEST_F(TrainedHeads, AutoTakesTheBestAndSaysWhy) {
+  EXPECT_EQ(draft({})->name(), "ngram");
+  EXPECT_EQ(draft({})->reason(), "auto: no head for " + kModel + " in " + folder_.path().string());
+  const auto medusa = add(kMedusa, "a-medusa");
+  EXPECT_EQ(draft({})->name(), "medusa");
+  const auto eagle3 = add(kEagle3, "b-eagle3");
+  const auto best = draft({});
+  EXPECT_EQ(best->name(), "eagle3");
+  EXPECT_EQ(best->reason(), "auto: " + eagle3.string() + " was trained for this model");
+  EXPECT_TRUE(best->chooses_nodes());
+  EXPECT_EQ(best->tree().depth, 6);
+  EXPECT_EQ(best->tree().expand, 4);
+  EXPECT_EQ(draft({.draft = "none"})->name(), "none");
+  EXPECT_EQ(draft({.draft = "none"})->reason(), "--draft none");
+}
+
+TEST_F(TrainedHeads, AreFoundForTheDraftersThatNeedThem) {
+  EXPECT_EQ(refusal({.draft = "eagle3"}), "--draft eagle3: no EAGLE-3 head for " + kModel + " in " +
+                                              folder_.path().string() + "; --head PATH gives one");
+  const auto medusa = add(kMedusa, "a-medusa");
+  const auto eagle3 = add(kEagle3, "b-eagle3");
+  const auto both = draft({.draft = "eagle3+medusa"});
+  EXPECT_EQ(both->name(), "eagle3+medusa");
+  EXPECT_EQ(both->reason(), "--draft eagle3+medusa: " + eagle3.string() + " was trained for this model, " +
+                                medusa.string() + " was trained for this model");
+  EXPECT_EQ(draft({.draft = "medusa", .heads = {kMedusa}})->reason(), "--draft medusa");
+}
+
+TEST_F(TrainedHeads, ASuggestionIsFollowedWhereTheUserSaysNothing) {
+  add(kEagle3, "eagle3",
+      {{"suggested", {{"drafters", {"eagle3", "ngram"}}, {"nodes", 9}, {"depth", 3}, {"expand", 2}}}});
+  const auto suggested = draft({});
+  EXPECT_EQ(suggested->name(), "eagle3+ngram");
+  EXPECT_FALSE(suggested->chooses_nodes());
+  EXPECT_EQ(suggested->tree().nodes, 9);
+  EXPECT_EQ(suggested->tree().depth, 3);
+  EXPECT_EQ(suggested->tree().expand, 2);
+  const auto own = draft({.draft = "auto", .nodes = 5, .depth = 4});
+  EXPECT_EQ(own->tree().nodes, 5);
+  EXPECT_EQ(own->tree().depth, 4);
+  EXPECT_TRUE(draft({.draft = "auto", .chooses_nodes = true})->chooses_nodes());
+  EXPECT_EQ(draft({.draft = "auto", .tree = "chain"})->tree().shape, TreeShape::chain);
+  EXPECT_EQ(draft({.draft = "eagle3"})->tree().nodes, 16) << "only auto follows";
+}
+
+TEST_F(TrainedHeads, ThatAreDamagedArePassedOver) {
+  const auto eagle3 = add(kEagle3, "a-eagle3");
+  add(kEagle3, "b-eagle3", {{"suggested", {{"nodes", -1}}}});
+  std::ofstream(eagle3 / "model.safetensors") << "no longer weights";
+  EXPECT_EQ(draft({})->name(), "ngram");
+  add(kMedusa, "medusa");
+  EXPECT_EQ(draft({})->name(), "medusa");
+}
+
+TEST_F(TrainedHeads, AVocabularyThatIsCutStillDraftsTheTextOfPlainDecoding) {
+  const auto eagle3 = add(kEagle3, "eagle3");
+  EXPECT_THAT(refusal({.draft = "eagle3", .vocabulary = 9}), testing::HasSubstr("vocab_order.json: no such file"));
+  nlohmann::json order;
+  for (std::int64_t id = model_.model->config().vocabulary; id-- > 0;) order.push_back(id);
+  std::ofstream(eagle3 / "vocab_order.json") << order;
+  const std::vector<std::int32_t> prompt = {5, 6, 7, 5, 6, 7, 5};
+  Decoder plain(*model_.model, model_.decoder);
+  const GenerateResult expected = plain.generate(prompt, {.max_tokens = 12});
+  for (const char* weights : {"q8_0", "file", "f32"}) {
+    const auto drafting = draft({.draft = "eagle3", .head_weights = weights, .vocabulary = 9});
+    Decoder decoder(*model_.model, model_.decoder, drafting->speculation());
+    EXPECT_EQ(decoder.generate(prompt, {.max_tokens = 12}).tokens, expected.tokens) << weights;
+  }
 }
 
 TEST(Vocabularies, TheFirstDifferenceIsNamed) {

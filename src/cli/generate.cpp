@@ -21,7 +21,7 @@ struct GenerateFlags {
 int run_generate(const GenerateFlags& flags) {
   const TextOptions options = text_options(flags.sampling);
   if (flags.sampling.logprobs >= 0 && !flags.json) throw InputError("--logprobs: only with --json");
-  const DraftPlan plan = plan_speculation(flags.speculation, "none");
+  const DraftPlan plan = plan_speculation(flags.speculation, "auto");
   const std::string prompt = prompt_text(flags.prompt);
   const Engine engine = open_engine(flags.engine);
   Drafting drafting(flags.speculation, plan, engine, flags.sampling.seed);
@@ -33,7 +33,7 @@ int run_generate(const GenerateFlags& flags) {
     result = answering.answer(prompt, flags.prompt.raw, options, screen.events());
   }
   print(flags.json ? json_text(answer_json(result, {engine, answering.decoder(), drafting.name(), flags.sampling.seed,
-                                                    flags.sampling.logprobs >= 0}))
+                                                    flags.sampling.logprobs >= 0, drafting.reason()}))
                    : "\n");
   flush_output();
   const GenerateResult& generated = result.generated;
@@ -52,7 +52,7 @@ Command add_generate(CLI::App& app) {
   auto flags = std::make_shared<GenerateFlags>();
   add_prompt_flags(*command, flags->prompt);
   command->add_flag("--json", flags->json, "print one JSON object instead of the text");
-  add_speculation_flags(*command, flags->speculation, "none");
+  add_speculation_flags(*command, flags->speculation, "auto");
   add_engine_flags(*command, flags->engine);
   add_sampling_flags(*command, flags->sampling);
   return [flags] { return run_generate(*flags); };

@@ -13,7 +13,7 @@ namespace {
 constexpr int kFailure = 1;
 constexpr int kUsage = 2;
 constexpr std::string_view kCommands =
-    "generate, chat, compare, tree, inspect, tokenize, perplexity, bench or quantize";
+    "generate, chat, compare, tree, inspect, tokenize, perplexity, bench, eval or quantize";
 
 int report(std::string_view message, int code) {
   fmt::print(stderr, "espalier: {}\n", message);
@@ -29,10 +29,15 @@ int run(int argc, char** argv) {
   CLI::App app("Espalier: language models on your own machine, the same text every time.", "espalier");
   app.set_version_flag("--version", "espalier " ESPALIER_VERSION);
   app.require_subcommand(0, 1);
-  std::map<std::string, Command> commands = {{"generate", add_generate(app)},     {"chat", add_chat(app)},
-                                             {"compare", add_compare(app)},       {"tree", add_tree(app)},
-                                             {"inspect", add_inspect(app)},       {"tokenize", add_tokenize(app)},
-                                             {"perplexity", add_perplexity(app)}, {"bench", add_bench(app)},
+  std::map<std::string, Command> commands = {{"generate", add_generate(app)},
+                                             {"chat", add_chat(app)},
+                                             {"compare", add_compare(app)},
+                                             {"tree", add_tree(app)},
+                                             {"inspect", add_inspect(app)},
+                                             {"tokenize", add_tokenize(app)},
+                                             {"perplexity", add_perplexity(app)},
+                                             {"bench", add_bench(app)},
+                                             {"eval", add_eval(app)},
                                              {"quantize", add_quantize(app)}};
   app.allow_extras();  // after the commands, which would inherit it: a wrong command can be named, a wrong flag is
                        // refused

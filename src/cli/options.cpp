@@ -13,7 +13,8 @@
 
 #include "base/error.h"
 #include "base/mapped_file.h"
-#include "cli/drafting_costs.h"
+#include "cli/cache_file.h"
+#include "cli/head_search.h"
 #include "cli/progress.h"
 #include "device/checked/checked_device.h"
 #include "device/cpu/cpu_device.h"
@@ -60,11 +61,6 @@ std::unique_ptr<Device> make_device(const ModeOptions& modes, const EngineOption
                              {.profile = modes.checked == "ascend" ? CheckedProfile::ascend : CheckedProfile::plain});
 }
 
-WeightMode weight_mode(const std::string& text) {
-  if (text == "f32") return WeightMode::f32;
-  return text == "q8_0" ? WeightMode::q8_0 : WeightMode::stored;
-}
-
 void report_engine(const Engine& engine) {
   const ModelConfig& config = engine.model->config();
   const ModeOptions& modes = engine.modes;
@@ -79,6 +75,12 @@ std::vector<std::string> isa_names() {
   std::vector<std::string> names;
   for (Isa isa : supported_isas()) names.emplace_back(name(isa));
   return names;
+}
+
+// Empty where the system does not tell.
+std::filesystem::path program_file() {
+  std::error_code ignored;
+  return std::filesystem::read_symlink("/proc/self/exe", ignored);
 }
 
 std::string read_standard_input() {
@@ -188,6 +190,11 @@ TextOptions text_options(const SamplingFlags& flags) {
   return options;
 }
 
+WeightMode parse_weight_mode(const std::string& text) {
+  if (text == "f32") return WeightMode::f32;
+  return text == "q8_0" ? WeightMode::q8_0 : WeightMode::stored;
+}
+
 std::filesystem::path find_model(const std::string& given) {
   if (!given.empty()) {
     if (!std::filesystem::exists(given)) input_error("{}: no such file or folder", given);
@@ -199,8 +206,7 @@ std::filesystem::path find_model(const std::string& given) {
 
 std::optional<std::filesystem::path> find_in_repository(const std::string& relative) {
   std::error_code ignored;
-  const auto program = std::filesystem::read_symlink("/proc/self/exe", ignored);
-  for (const auto& folder : {std::filesystem::path("."), program.parent_path() / ".." / ".."})
+  for (const auto& folder : {std::filesystem::path("."), program_file().parent_path() / ".." / ".."})
     if (std::filesystem::exists(folder / relative, ignored)) return (folder / relative).lexically_normal();
   return std::nullopt;
 }
@@ -209,9 +215,10 @@ Engine open_engine(const EngineOptions& options) {
   Engine engine;
   engine.modes = resolve_modes(options.modes, process_environment);
   engine.verbose = options.verbose;
-  engine.weights = weight_mode(options.weights);
+  engine.weights = parse_weight_mode(options.weights);
   engine.threads = chosen_threads(options);
   engine.cache_folder = user_cache_folder(process_environment);
+  engine.head_folders = head_folders(process_environment, program_file());
   engine.path = find_model(options.model);
   load_config(engine.path);  // first of all: a file that is no model is best told by what it lacks as a model
   engine.device = make_device(engine.modes, options);

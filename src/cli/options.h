@@ -67,6 +67,9 @@ void add_sampling_flags(CLI::App& app, SamplingFlags& flags);
 // Checks the flags against each other; throws InputError.
 TextOptions text_options(const SamplingFlags& flags);
 
+// file, f32 or q8_0.
+WeightMode parse_weight_mode(const std::string& text);
+
 // The model that is meant: the one given, else the default one. Throws InputError saying what to do when it is absent.
 std::filesystem::path find_model(const std::string& given);
 
@@ -84,6 +87,7 @@ struct Engine {
   WeightMode weights = WeightMode::stored;
   int threads = 1;
   std::optional<std::filesystem::path> cache_folder = {};  // where runs keep what later ones may use; nothing: nowhere
+  std::vector<std::filesystem::path> head_folders = {};    // where draft heads may lie
   bool verbose = false;
 };
 Engine open_engine(const EngineOptions& options);

@@ -108,6 +108,7 @@ Json answer_json(const TextResult& result, const RunFacts& facts) {
                  {"mode", engine.modes.mode},
                  {"options", options_json(engine.modes, facts.decoder)},
                  {"draft", facts.draft},
+                 {"draft_reason", facts.draft_reason},
                  {"tree", tree_json(facts.decoder.tree())}};
   object["budget"] = budget_json(result.generated, facts.decoder.budget());
   add_rounds(result.generated, object);

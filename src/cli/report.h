@@ -18,7 +18,8 @@ struct RunFacts {
   const Decoder& decoder;
   std::string draft;  // "eagle3+ngram", "none"
   std::uint64_t seed = 0;
-  bool logprobs = false;  // log-probabilities were asked for
+  bool logprobs = false;          // log-probabilities were asked for
+  std::string draft_reason = {};  // why these drafters
 };
 
 // One object: what --json prints.

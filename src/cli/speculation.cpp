@@ -117,6 +117,8 @@ void check_dependences(const SpeculationFlags& flags, const DraftPlan& plan, con
   const Dependence dependences[] = {
       {"--head", !flags.heads.empty(), {"eagle3", "medusa"}},
       {"--head-option", !flags.head_options.empty(), {"eagle3"}},
+      {"--head-weights", flags.head_weights.has_value(), {"eagle3", "medusa"}},
+      {"--draft-vocab", flags.vocabulary.has_value(), {"eagle3", "medusa"}},
       {"--draft-window", flags.window.has_value(), {"eagle3"}},
       {"--draft-model", !flags.draft_model.empty(), {"model"}},
       {"--oracle-profile", !flags.oracle_profile.empty(), {"oracle"}},
@@ -128,8 +130,6 @@ void check_dependences(const SpeculationFlags& flags, const DraftPlan& plan, con
     if (!used && !open)
       input_error("{}: only with --draft {}, got --draft {}", flag, fmt::join(drafters, " or "), draft);
   }
-  if ((plan.has("eagle3") || plan.has("medusa")) && flags.heads.empty())
-    input_error("--draft {}: needs --head PATH", draft);
   if (!flags.head_options.empty() && flags.heads.empty()) throw InputError("--head-option: needs --head PATH");
   if (plan.has("model") && flags.draft_model.empty()) input_error("--draft {}: needs --draft-model PATH", draft);
 }
@@ -155,7 +155,7 @@ void add_speculation_flags(CLI::App& app, SpeculationFlags& flags, const std::st
   const HelpGroup group(app, "Drafting");
   app.add_option("--draft", flags.draft,
                  "what guesses ahead: none, ngram, medusa, eagle3, model, oracle, hostile, several with + between, or "
-                 "auto (a --head that fits the model, else ngram); the text stays the same; without it " +
+                 "auto (the best head for the model, else ngram); the text stays the same; without it " +
                      default_draft)
       ->type_name("NAME");
   app.add_option("--tree", flags.tree, "the shape of the guesses: chain, static, static:FILE or dynamic (the default)")
@@ -171,13 +171,25 @@ void add_speculation_flags(CLI::App& app, SpeculationFlags& flags, const std::st
   count("--draft-depth", flags.depth, 0, "levels of a tree; without it 6, or all of a static tree");
   count("--draft-expand", flags.expand, 1, "nodes of a level that get children (dynamic); without it 4");
   count("--draft-branch", flags.branch, 1, "children of such a node; without it as many as --draft-expand");
-  app.add_option("--head", flags.heads, "an EAGLE-3 or Medusa head: folder, safetensors or GGUF file; may be repeated")
+  app.add_option("--head", flags.heads,
+                 "an EAGLE-3 or Medusa head: folder, safetensors or GGUF file; may be repeated; without it one that "
+                 "was trained "
+                 "for the model, if a folder of heads has one")
       ->type_name("PATH")
       ->allow_extra_args(false);
   app.add_option("--head-option", flags.head_options,
                  "what the head's files leave open: taps=2,15,27, rope_theta=10000, norm_output=true; may be repeated")
       ->type_name("NAME=VALUE")
       ->allow_extra_args(false);
+  app.add_option("--head-weights", flags.head_weights,
+                 "weights of a head: quantised to q8_0 (the default), as in its file (the default with --mode "
+                 "reference), or widened to f32")
+      ->check(CLI::IsMember({"q8_0", "file", "f32"}))
+      ->type_name("TYPE");
+  app.add_option("--draft-vocab", flags.vocabulary,
+                 "a head guesses only its N most frequent tokens (vocab_order.json beside it); without it all")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30))
+      ->type_name("N");
   app.add_option("--draft-window", flags.window, "eagle3 sees only the last W positions")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30))
       ->type_name("W");
@@ -200,6 +212,8 @@ DraftPlan plan_speculation(const SpeculationFlags& flags, const std::string& def
   plan.tree = plan_tree(shape);
   plan.heads = flags.heads;
   for (const std::string& option : flags.head_options) parse_head_option(option, plan.head_options);
+  plan.head_options.vocabulary = flags.vocabulary;
+  if (flags.head_weights) plan.head_weights = parse_weight_mode(*flags.head_weights);
   plan.has_head_options = !flags.head_options.empty();
   plan.window = flags.window.value_or(0);
   plan.draft_model = flags.draft_model;

@@ -29,6 +29,8 @@ struct SpeculationFlags {
   std::optional<int> branch = {};
   std::vector<std::string> heads = {};
   std::vector<std::string> head_options = {};
+  std::optional<std::string> head_weights = {};
+  std::optional<std::int64_t> vocabulary = {};
   std::optional<std::int64_t> window = {};
   std::string draft_model = {};
   std::string oracle_profile = {};
@@ -41,9 +43,10 @@ struct DraftPlan {
   TreeOptions tree = {};
   bool chooses_nodes = false;  // rows are chosen round by round; the tree's are the most there are
   std::vector<std::string> heads = {};
-  HeadOptions head_options = {};
-  bool has_head_options = false;  // the user said something about the head
-  std::int64_t window = 0;        // 0: all
+  HeadOptions head_options = {};                // without weights
+  std::optional<WeightMode> head_weights = {};  // nothing: what the mode says
+  bool has_head_options = false;                // the user said something about the head
+  std::int64_t window = 0;                      // 0: all
   std::string draft_model = {};
   std::vector<double> oracle_profile = {};
 

@@ -148,7 +148,7 @@ Eagle3Workspace& Eagle3Workspace::operator=(Eagle3Workspace&&) noexcept = defaul
 Eagle3Head::Eagle3Head(const Transformer& teacher, const HeadFiles& files, const HeadOptions& options)
     : device_(&teacher.device()),
       config_(read_eagle3_config(recognised(files), teacher.config(), options)),
-      weights_(load_eagle3_weights(teacher.device(), files, config_, options.weights)),
+      weights_(load_eagle3_weights(teacher.device(), files, config_, options, teacher.weights().output_matrix())),
       embedding_(weights_.own_embedding ? weights_.own_embedding.get() : teacher.weights().embedding.get()),
       output_(weights_.own_output ? weights_.own_output.get() : &teacher.weights().output_matrix()) {}
 

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "format/untrusted_text.h"
+#include "model/draft_vocabulary.h"
 #include "model/eagle3_names.h"
 #include "model/eagle3_vocabulary.h"
 #include "model/weight_reader.h"
@@ -18,7 +19,8 @@ namespace {
 class Eagle3Reader {
  public:
   Eagle3Reader(Device& device, const HeadFiles& files, const Eagle3Config& config, WeightMode mode)
-      : source_(*files.tensors),
+      : device_(device),
+        source_(*files.tensors),
         config_(config),
         interleaved_(files.gguf != nullptr),
         names_(source_, files.gguf != nullptr),
@@ -29,6 +31,13 @@ class Eagle3Reader {
   Tensor vector(const std::string& name, std::int64_t size) { return reader_.vector(names_.spell(name), size); }
   std::unique_ptr<const Weight> matrix(const std::string& name, std::int64_t outputs, std::int64_t inputs) {
     return reader_.matrix(names_.spell(name), outputs, inputs);
+  }
+  std::unique_ptr<const Weight> matrix_rows(const std::string& name, std::int64_t outputs, std::int64_t inputs,
+                                            std::span<const std::int32_t> rows) {
+    return reader_.matrix_rows(names_.spell(name), outputs, inputs, rows);
+  }
+  std::unique_ptr<const Weight> rows_of(const Weight& weight, std::span<const std::int32_t> rows, WeightMode mode) {
+    return copy_rows(device_, weight, rows, mode);
   }
   std::unique_ptr<const Weight> stacked(const std::string& first, const std::string& second, std::int64_t outputs,
                                         std::int64_t inputs) {
@@ -53,6 +62,7 @@ class Eagle3Reader {
     return {.heads = heads, .head_size = config_.head_size, .interleaved = interleaved_};
   }
 
+  Device& device_;
   const TensorSource& source_;
   const Eagle3Config& config_;
   bool interleaved_;
@@ -94,47 +104,79 @@ void load_fusion(Eagle3Reader& read, const Eagle3Config& config, Eagle3Weights& 
   weights.fc = read.matrix("fc.weight", config.hidden, config.feature_width());
 }
 
+void refuse_to_share_between_widths(const Eagle3Reader& read, const Eagle3Config& config, const std::string& name,
+                                    std::string_view file) {
+  if (config.hidden != config.teacher_hidden)
+    input_error("{}: tensor {} is missing, and the teacher's cannot be shared: expected hidden size {}, got {}", file,
+                read.names().spell(name), config.teacher_hidden, config.hidden);
+}
+
 // Null where the file has none and the teacher's fits.
 std::unique_ptr<const Weight> load_or_share(Eagle3Reader& read, const Eagle3Config& config, const std::string& name,
                                             std::string_view file) {
   if (const TensorInfo* info = read.names().find(name))
     return read.matrix(name, info->shape.empty() ? 1 : std::max<std::int64_t>(info->shape[0], 1), config.hidden);
-  if (config.hidden != config.teacher_hidden)
-    input_error("{}: tensor {} is missing, and the teacher's cannot be shared: expected hidden size {}, got {}", file,
-                read.names().spell(name), config.teacher_hidden, config.hidden);
+  refuse_to_share_between_widths(read, config, name, file);
   return nullptr;
 }
 
-void load_vocabulary(Eagle3Reader& read, const Eagle3Config& config, const HeadFiles& files, Eagle3Weights& weights) {
-  const std::string_view file = files.tensors->description();
+void load_embedding(Eagle3Reader& read, const Eagle3Config& config, std::string_view file, Eagle3Weights& weights) {
   const std::int64_t vocabulary = config.teacher_vocabulary;
   weights.own_embedding = load_or_share(read, config, "embed_tokens.weight", file);
   if (weights.own_embedding && weights.own_embedding->outputs() < vocabulary)
     input_error("{}: embed_tokens.weight: expected at least {} rows, got {}", file, vocabulary,
                 weights.own_embedding->outputs());
-  weights.own_output = load_or_share(read, config, "lm_head.weight", file);
-  const std::int64_t draft_vocabulary = weights.own_output ? weights.own_output->outputs() : vocabulary;
-  if (draft_vocabulary > vocabulary)
-    input_error("{}: lm_head.weight: expected at most {} rows, got {}", file, vocabulary, draft_vocabulary);
+}
+
+// Rows of the head's own output matrix, or of the teacher's.
+std::int64_t output_rows(const Eagle3Reader& read, const Eagle3Config& config, std::string_view file) {
+  const std::int64_t vocabulary = config.teacher_vocabulary;
+  const TensorInfo* output = read.names().find("lm_head.weight");
+  if (!output || output->shape.empty()) return vocabulary;
+  if (output->shape[0] > vocabulary)
+    input_error("{}: lm_head.weight: expected at most {} rows, got {}", file, vocabulary, output->shape[0]);
+  return output->shape[0];
+}
+
+// The output matrix, whole or the rows of the most frequent tokens, with the tokens that its rows stand for.
+void load_output(Eagle3Reader& read, const Eagle3Config& config, const HeadFiles& files, const HeadOptions& options,
+                 const Weight& teacher_output, Eagle3Weights& weights) {
+  const std::string_view file = files.tensors->description();
+  const std::string name = "lm_head.weight";
+  const std::int64_t all = output_rows(read, config, file);
   weights.target_ids = read_target_ids({.d2t = read.names().find("d2t"),
                                         .t2d = read.names().find("t2d"),
                                         .meaning = files.gguf ? D2tMeaning::token : D2tMeaning::offset,
-                                        .draft_vocabulary = draft_vocabulary,
-                                        .vocabulary = vocabulary},
+                                        .draft_vocabulary = all,
+                                        .vocabulary = config.teacher_vocabulary},
                                        file);
+  const auto rows = most_frequent_rows(files, options, weights.target_ids);
+  if (!rows) {
+    weights.own_output = load_or_share(read, config, name, file);
+    return;
+  }
+  weights.target_ids = picked(weights.target_ids, *rows);
+  if (read.names().has(name)) {
+    weights.own_output = read.matrix_rows(name, all, config.hidden, *rows);
+  } else {
+    refuse_to_share_between_widths(read, config, name, file);
+    weights.own_output = read.rows_of(teacher_output, *rows, options.weights);
+  }
 }
 
 }  // namespace
 
-Eagle3Weights load_eagle3_weights(Device& device, const HeadFiles& files, const Eagle3Config& config, WeightMode mode) {
-  Eagle3Reader read(device, files, config, mode);
+Eagle3Weights load_eagle3_weights(Device& device, const HeadFiles& files, const Eagle3Config& config,
+                                  const HeadOptions& options, const Weight& teacher_output) {
+  Eagle3Reader read(device, files, config, options.weights);
   Eagle3Weights weights;
   load_fusion(read, config, weights);
   weights.hidden_norm = read.vector("layers.0.hidden_norm.weight", config.hidden);
   const std::int64_t layers = std::max<std::int64_t>(read.names().layers(), 1);
   for (std::int64_t i = 0; i < layers; ++i) weights.layers.push_back(load_layer(read, config, i));
   weights.final_norm = read.vector("norm.weight", config.hidden);
-  load_vocabulary(read, config, files, weights);
+  load_embedding(read, config, files.tensors->description(), weights);
+  load_output(read, config, files, options, teacher_output, weights);
   read.refuse_unknown_tensors();
   return weights;
 }

@@ -25,7 +25,9 @@ struct Eagle3Weights {
   std::vector<std::int32_t> target_ids;         // [draft vocabulary]: the teacher's id of every draft id
 };
 
-// Throws InputError where a head without embedding or output matrix is not as wide as its teacher.
-Eagle3Weights load_eagle3_weights(Device& device, const HeadFiles& files, const Eagle3Config& config, WeightMode mode);
+// teacher_output: what a head without an output matrix shares, or has some rows of. Throws InputError where a head
+// without embedding or output matrix is not as wide as its teacher.
+Eagle3Weights load_eagle3_weights(Device& device, const HeadFiles& files, const Eagle3Config& config,
+                                  const HeadOptions& options, const Weight& teacher_output);
 
 }  // namespace espalier

@@ -23,6 +23,7 @@ using Json = nlohmann::json;
 constexpr const char* kMedusaFile = "medusa_lm_head.safetensors";
 constexpr const char* kSingleFile = "model.safetensors";
 constexpr const char* kIndexFile = "model.safetensors.index.json";
+constexpr const char* kGgufFile = "head-q8_0.gguf";
 constexpr const char* kPickledIndex = "pytorch_model.bin.index.json";
 constexpr const char* kUsualPickles[] = {"pytorch_model.bin", "medusa_lm_head.pt"};
 
@@ -55,7 +56,7 @@ std::string shell_word(const std::string& text) {
 }
 
 struct FolderListing {
-  std::vector<fs::path> safetensors, pickles;  // by name
+  std::vector<fs::path> safetensors, ggufs, pickles;  // by name
 };
 
 FolderListing list_folder(const fs::path& folder) {
@@ -63,10 +64,12 @@ FolderListing list_folder(const fs::path& folder) {
   std::error_code error;
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
     if (entry->path().extension() == ".safetensors") listing.safetensors.push_back(entry->path());
+    if (entry->path().extension() == ".gguf") listing.ggufs.push_back(entry->path());
     if (is_pickle(entry->path())) listing.pickles.push_back(entry->path());
   }
   if (error) input_error("{}: cannot read this folder: {}", folder.string(), error.message());
   std::sort(listing.safetensors.begin(), listing.safetensors.end());
+  std::sort(listing.ggufs.begin(), listing.ggufs.end());
   std::sort(listing.pickles.begin(), listing.pickles.end());
   return listing;
 }
@@ -78,13 +81,15 @@ FolderListing list_folder(const fs::path& folder) {
   refuse_pickle(listing.pickles.front(), listing.pickles.front());
 }
 
-// What Safetensors opens: a file, or the folder itself where it knows the way.
+// A GGUF file, or what Safetensors opens: a file, or the folder itself where it knows the way.
 fs::path find_weights(const fs::path& folder) {
   if (is_present(folder / kMedusaFile)) return folder / kMedusaFile;
   if (is_present(folder / kSingleFile)) return folder / kSingleFile;
   if (is_present(folder / kIndexFile)) return folder;
   const FolderListing listing = list_folder(folder);
   if (listing.safetensors.size() == 1) return listing.safetensors.front();
+  if (listing.safetensors.empty() && is_present(folder / kGgufFile)) return folder / kGgufFile;
+  if (listing.safetensors.empty() && listing.ggufs.size() == 1) return listing.ggufs.front();
   if (listing.safetensors.empty() && !listing.pickles.empty()) refuse_pickles(folder, listing);
   input_error("{}: no weights, expected {}, {} or {} in this folder, got {} other .safetensors files", folder.string(),
               kSingleFile, kIndexFile, kMedusaFile, listing.safetensors.size());
@@ -98,11 +103,11 @@ void read_head_config(const fs::path& file, HeadFiles& files) {
     input_error("{}: expected a JSON object, got {}", files.config_file, files.config.type_name());
 }
 
-void open_gguf(HeadFiles& files) {
-  auto source = std::make_unique<Gguf>(files.path);
+void open_gguf(const fs::path& path, HeadFiles& files) {
+  auto source = std::make_unique<Gguf>(path);
   files.gguf = source.get();
   files.tensors = std::move(source);
-  files.config_file = files.path.string();
+  files.config_file = path.string();
 }
 
 const Json* find_in(const Json& object, const char* key) {
@@ -197,10 +202,16 @@ void set_once(std::optional<Value>& option, std::string_view text, Value value) 
 HeadFiles open_head(const fs::path& path) {
   HeadFiles files;
   files.path = path;
+  files.folder = path.parent_path();
   std::error_code ignored;
   if (!fs::exists(path, ignored)) input_error("{}: no such file or folder, expected a draft head", path.string());
   if (fs::is_directory(path, ignored)) {
     const fs::path weights = find_weights(path);
+    files.folder = path;
+    if (weights.extension() == ".gguf") {
+      open_gguf(weights, files);
+      return files;
+    }
     read_head_config(path / "config.json", files);
     files.tensors = std::make_unique<Safetensors>(weights);
   } else if (is_pickle(path)) {
@@ -209,7 +220,7 @@ HeadFiles open_head(const fs::path& path) {
     read_head_config(path.parent_path() / "config.json", files);
     files.tensors = std::make_unique<Safetensors>(path);
   } else {
-    open_gguf(files);
+    open_gguf(path, files);
   }
   return files;
 }

@@ -19,6 +19,7 @@ namespace espalier {
 
 struct HeadFiles {
   std::filesystem::path path = {};             // as given
+  std::filesystem::path folder = {};           // where its files lie
   std::unique_ptr<TensorSource> tensors = {};  // a Gguf where `gguf` is set
   const Gguf* gguf = nullptr;
   nlohmann::json config = {};    // the object in config.json; null with a GGUF, which has its own metadata
@@ -26,8 +27,9 @@ struct HeadFiles {
 };
 
 // In a folder: medusa_lm_head.safetensors, model.safetensors or its index with shards, or the only .safetensors there
-// is. Throws InputError: no such path, no weights in it, no config.json, or weights that only PyTorch can read (.bin,
-// .pt: the message prints the train/convert.py command that turns them into safetensors).
+// is; where there is none, head-q8_0.gguf or the only GGUF file. Throws InputError: no such path, no weights in it, no
+// config.json, or weights that only PyTorch can read (.bin, .pt: the message prints the train/convert.py command that
+// turns them into safetensors).
 HeadFiles open_head(const std::filesystem::path& path);
 
 enum class HeadKind { eagle3, medusa };
@@ -44,6 +46,7 @@ struct HeadOptions {
   std::optional<double> rope_theta = {};
   std::optional<bool> norm_output = {};  // EAGLE-3: feed back the normed state
   WeightMode weights = WeightMode::stored;
+  std::optional<std::int64_t> vocabulary = {};  // the most frequent tokens it may guess, at least 1; nothing: all
 };
 
 // NAME=VALUE into the options: taps=2,15,27, rope_theta=1e6 or norm_output=true|false, each at most once. Throws

@@ -97,6 +97,23 @@ TEST(OpenHead, TakesGgufWithoutAConfig) {
   EXPECT_EQ(classify_head(files), HeadKind::eagle3);
 }
 
+TEST(OpenHead, TakesTheGgufOfAFolderWithoutSafetensors) {
+  const std::filesystem::path gguf = std::filesystem::path(ESPALIER_TEST_DATA) / "heads/eagle3-llamacpp.gguf";
+  const TemporaryFolder folder;
+  std::filesystem::copy(gguf, folder / "any.gguf");
+  const HeadFiles files = open_head(folder.path());
+  ASSERT_NE(files.gguf, nullptr);
+  EXPECT_EQ(files.config_file, (folder / "any.gguf").string());
+  EXPECT_EQ(files.folder, folder.path());
+  std::filesystem::copy(gguf, folder / "other.gguf");
+  EXPECT_THAT(opening(folder.path()), HasSubstr("no weights"));
+  std::filesystem::copy(gguf, folder / "head-q8_0.gguf");
+  EXPECT_EQ(open_head(folder.path()).config_file, (folder / "head-q8_0.gguf").string());
+  folder.write("config.json", "{}");
+  file_with({{"t"}}).write(folder / "model.safetensors");
+  EXPECT_EQ(open_head(folder.path()).gguf, nullptr);
+}
+
 TEST(OpenHead, RefusesWhatIsNoHeadInOneLine) {
   const TemporaryFolder folder;
   EXPECT_THAT(opening(folder / "absent"), EndsWith("absent: no such file or folder, expected a draft head"));

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "format/untrusted_text.h"
 #include "model/config_fields.h"
+#include "model/draft_vocabulary.h"
 #include "model/medusa_layout.h"
 #include "model/step_tables.h"
 #include "model/weight_reader.h"
@@ -107,19 +108,33 @@ MedusaHead::MedusaHead(const Transformer& teacher, const HeadFiles& files, const
   const Settings settings = layout.is_vllm() ? read_settings(files, vocabulary) : Settings{vocabulary};
   WeightReader read(*device_, source, options.weights, OddRows::keep_as_stored);
   for (std::int64_t k = 0; k < layout.heads(); ++k) heads_.push_back(load_blocks(read, source, layout, k));
-  if (settings.shared_output) {
-    own_shared_output_ = read.matrix(layout.shared_output(), settings.draft_vocabulary, hidden_);
-    shared_output_ = own_shared_output_.get();
-  } else if (layout.is_vllm() || layout.has_own_outputs()) {
-    for (std::int64_t k = 0; k < layout.heads(); ++k)
-      heads_[static_cast<std::size_t>(k)].output = read.matrix(layout.output(k), settings.draft_vocabulary, hidden_);
+  const std::string token_map = layout.is_vllm() ? layout.token_map() : "";
+  target_ids_ = read_token_map(source, token_map, settings.draft_vocabulary, vocabulary);
+  const auto kept = most_frequent_rows(files, options, target_ids_);
+  if (kept) target_ids_ = picked(target_ids_, *kept);
+  if (settings.shared_output || layout.is_vllm() || layout.has_own_outputs()) {
+    load_outputs(read, layout, settings.draft_vocabulary, settings.shared_output, kept);
+  } else if (kept) {
+    own_shared_output_ = copy_rows(*device_, teacher.weights().output_matrix(), *kept, options.weights);
   } else {
     shared_output_ = &teacher.weights().output_matrix();
   }
-  const std::string token_map = layout.is_vllm() ? layout.token_map() : "";
-  target_ids_ = read_token_map(source, token_map, settings.draft_vocabulary, vocabulary);
+  if (own_shared_output_) shared_output_ = own_shared_output_.get();
   logit_scale_ = settings.logit_scale;
   refuse_unread(read, source, token_map);
+}
+
+// The heads' own output matrices, `shared`: one for all; of each the rows that are kept, or all.
+void MedusaHead::load_outputs(WeightReader& read, const MedusaLayout& layout, std::int64_t rows, bool shared,
+                              const std::optional<std::vector<std::int32_t>>& kept) {
+  const auto load = [&](const std::string& name) {
+    return kept ? read.matrix_rows(name, rows, hidden_, *kept) : read.matrix(name, rows, hidden_);
+  };
+  if (shared) {
+    own_shared_output_ = load(layout.shared_output());
+    return;
+  }
+  for (std::int64_t k = 0; k < layout.heads(); ++k) heads_[static_cast<std::size_t>(k)].output = load(layout.output(k));
 }
 
 MedusaHead::Head MedusaHead::load_blocks(WeightReader& read, const TensorSource& source, const MedusaLayout& layout,

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "device/device.h"
@@ -53,6 +54,8 @@ class MedusaHead {
   };
   struct Buffers;
 
+  void load_outputs(WeightReader& read, const MedusaLayout& layout, std::int64_t rows, bool shared,
+                    const std::optional<std::vector<std::int32_t>>& kept);
   Head load_blocks(WeightReader& read, const TensorSource& source, const MedusaLayout& layout, std::int64_t k) const;
   void run(ConstView hidden, Buffers& buffers) const;
   void run_blocks(Buffers& buffers) const;

@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <nlohmann/json.hpp>
+#include <numeric>
 #include <random>
 
 #include "base/error.h"
@@ -122,6 +124,30 @@ class MedusaHeadTest : public ::testing::Test {
   std::int64_t vocabulary_ = teacher_.config().vocabulary;
 };
 
+// Layout A has output matrices of its own; B shares the teacher's, whose rows come as f32.
+TEST_F(MedusaHeadTest, CutToTheMostFrequentTokensItGuessesThoseAsBefore) {
+  HeadFile shared;
+  shared.matrix("0.0.linear.weight", hidden_, hidden_, 3);
+  for (const HeadFile& file : {three_heads(false), three_heads(true), shared}) {
+    const TemporaryFolder folder;
+    file.write(folder);
+    std::vector<std::int32_t> order(static_cast<std::size_t>(vocabulary_));
+    std::iota(order.rbegin(), order.rend(), 0);
+    folder.write("vocab_order.json", nlohmann::json(order).dump());
+    const MedusaHead whole(teacher_, open_head(folder.path()));
+    const MedusaHead cut(teacher_, open_head(folder.path()), {.vocabulary = 3});
+    const auto last = static_cast<std::int32_t>(vocabulary_ - 1);
+    EXPECT_THAT(cut.target_ids(), ElementsAre(last - 2, last - 1, last));
+    const Tensor hidden = states(1);
+    const auto all = run(whole, hidden, 0), few = run(cut, hidden, 0);
+    for (std::size_t k = 0; k < few.size(); ++k)
+      for (std::size_t i = 0; i < 3; ++i) EXPECT_NEAR(few[k][i], all[k][all[k].size() - 3 + i], 1e-5f) << "head " << k;
+    EXPECT_EQ(MedusaHead(teacher_, open_head(folder.path()), {.weights = WeightMode::q8_0, .vocabulary = 3})
+                  .draft_vocabulary(),
+              3);
+  }
+}
+
 TEST_F(MedusaHeadTest, LayoutsAreOneNetworkUnderDifferentNames) {
   const Tensor hidden = states(4);
   const auto a = run(head(three_heads(false)), hidden, 2);
@@ -230,7 +256,12 @@ TEST_F(MedusaHeadTest, RefusesSettingsThatCannotBe) {
   EXPECT_THAT(with_output(R"({"truncated_vocab_size": 0})"), HasSubstr("truncated_vocab_size: expected 1 to 272"));
   EXPECT_THAT(with_output(R"({"truncated_vocab_size": 273})"), HasSubstr("truncated_vocab_size: expected 1 to 272"));
   EXPECT_THAT(with_output(R"({"truncated_vocab_size": "x"})"), HasSubstr("truncated_vocab_size: expected an integer"));
-  EXPECT_THAT(with_output(R"({"truncated_vocab_size": 16})"),
+  EXPECT_THAT(with_output(R"({"truncated_vocab_size": 16})"), HasSubstr("tensor token_map is missing, expected [16]"));
+  std::vector<std::int32_t> first(16);
+  std::iota(first.begin(), first.end(), 0);
+  EXPECT_THAT(refusal(one_vllm_head(R"({"truncated_vocab_size": 16})")
+                          .matrix("lm_heads.0.weight", vocabulary_, hidden_, 2)
+                          .raw("token_map", DType::i32, {16}, bytes_of(first))),
               HasSubstr("lm_heads.0.weight: expected shape [16, 32], got [272, 32]"));
   EXPECT_THAT(with_output(R"({"logit_scale": 0})"), HasSubstr("logit_scale: expected a positive number"));
   EXPECT_THAT(with_output(R"({"logit_scale": -1})"), HasSubstr("logit_scale: expected a positive number"));

@@ -53,6 +53,19 @@ struct WeightReader::Matrix {
     part.bytes = owned;
   }
 
+  void pick(std::span<const std::int32_t> rows) {
+    const auto row = static_cast<std::size_t>(row_bytes(part.type, part.inputs));
+    std::vector<std::byte> bytes;
+    bytes.reserve(rows.size() * row);
+    for (std::int32_t n : rows) {
+      const auto from = part.bytes.subspan(static_cast<std::size_t>(n) * row, row);
+      bytes.insert(bytes.end(), from.begin(), from.end());
+    }
+    owned = std::move(bytes);
+    part.outputs = static_cast<std::int64_t>(rows.size());
+    part.bytes = owned;
+  }
+
   std::span<std::byte> own_bytes() {
     if (owned.empty()) owned.assign(part.bytes.begin(), part.bytes.end());
     part.bytes = owned;
@@ -62,6 +75,15 @@ struct WeightReader::Matrix {
 
 std::unique_ptr<const Weight> WeightReader::matrix(std::string_view name, std::int64_t outputs, std::int64_t inputs) {
   const Matrix matrix = read_matrix(name, outputs, inputs);
+  return load(std::span(&matrix, 1));
+}
+
+std::unique_ptr<const Weight> WeightReader::matrix_rows(std::string_view name, std::int64_t outputs,
+                                                        std::int64_t inputs, std::span<const std::int32_t> rows) {
+  for (std::int32_t row : rows) check(row >= 0 && row < outputs, "row {} of {}: no row of {}", row, name, outputs);
+  Matrix matrix = find_matrix(name, outputs, inputs);
+  matrix.pick(rows);
+  convert(matrix);
   return load(std::span(&matrix, 1));
 }
 
@@ -118,11 +140,19 @@ const TensorInfo& WeightReader::find(std::string_view name, const std::vector<st
 }
 
 WeightReader::Matrix WeightReader::read_matrix(std::string_view name, std::int64_t outputs, std::int64_t inputs) {
-  const TensorInfo& info = find(name, {outputs, inputs});
-  Matrix matrix{info, {info.type, outputs, inputs, info.bytes}};
-  const DType type = loaded_type(info, inputs);
-  if (type != info.type) matrix.convert(type);
+  Matrix matrix = find_matrix(name, outputs, inputs);
+  convert(matrix);
   return matrix;
+}
+
+WeightReader::Matrix WeightReader::find_matrix(std::string_view name, std::int64_t outputs, std::int64_t inputs) {
+  const TensorInfo& info = find(name, {outputs, inputs});
+  return {info, {info.type, outputs, inputs, info.bytes}};
+}
+
+void WeightReader::convert(Matrix& matrix) const {
+  const DType type = loaded_type(matrix.info, matrix.part.inputs);
+  if (type != matrix.info.type) matrix.convert(type);
 }
 
 DType WeightReader::loaded_type(const TensorInfo& info, std::int64_t inputs) const {

@@ -44,6 +44,9 @@ class WeightReader {
       : device_(device), source_(source), mode_(mode), odd_rows_(odd_rows) {}
 
   std::unique_ptr<const Weight> matrix(std::string_view name, std::int64_t outputs, std::int64_t inputs);
+  // Some rows of a matrix [outputs, inputs], in the order given.
+  std::unique_ptr<const Weight> matrix_rows(std::string_view name, std::int64_t outputs, std::int64_t inputs,
+                                            std::span<const std::int32_t> rows);
   // Two matrices [outputs, inputs] as one [2 * outputs, inputs].
   std::unique_ptr<const Weight> stacked(std::string_view first, std::string_view second, std::int64_t outputs,
                                         std::int64_t inputs);
@@ -59,7 +62,9 @@ class WeightReader {
   struct Matrix;
 
   const TensorInfo& find(std::string_view name, const std::vector<std::int64_t>& shape);
+  Matrix find_matrix(std::string_view name, std::int64_t outputs, std::int64_t inputs);
   Matrix read_matrix(std::string_view name, std::int64_t outputs, std::int64_t inputs);
+  void convert(Matrix& matrix) const;
   std::unique_ptr<const Weight> load(std::span<const Matrix> matrices);
   std::vector<float> read_vector(std::string_view name, std::int64_t size);
   DType loaded_type(const TensorInfo& info, std::int64_t inputs) const;

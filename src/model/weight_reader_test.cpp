@@ -59,6 +59,19 @@ class WeightReaderTest : public ::testing::Test {
   std::unique_ptr<Device> device_ = make_reference_device();
 };
 
+TEST_F(WeightReaderTest, SomeRowsOfAMatrixAreLoadedInTheOrderGiven) {
+  const Safetensors file = source({{"m", {4, 2}}, {"wide", {2, 32}}});
+  WeightReader read(*device_, file, WeightMode::stored);
+  const std::int32_t rows[] = {3, 0};
+  EXPECT_THAT(rows_of(*read.matrix_rows("m", 4, 2, rows)), ElementsAre(6, 7, 0, 1));
+  EXPECT_THAT(read.unread(), ElementsAre("wide"));
+  EXPECT_THROW(read.matrix_rows("m", 2, 2, std::span(rows, 1)), std::logic_error);
+  EXPECT_THROW(read.matrix_rows("m", 5, 2, rows), InputError);
+  WeightReader quantise(*device_, file, WeightMode::q8_0);
+  const std::int32_t last[] = {1};
+  EXPECT_NEAR(rows_of(*quantise.matrix_rows("wide", 2, 32, last)).back(), 63, 0.01);  // a q8_0 scale is an f16
+}
+
 TEST_F(WeightReaderTest, InterleavedRowsComeBackInHalves) {
   const Safetensors file = source({{"q", {8, 1}}, {"b", {8}}});
   WeightReader read(*device_, file, WeightMode::stored);

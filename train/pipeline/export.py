@@ -23,7 +23,7 @@ from .config import Config, InputError
 from .eagle3 import Eagle3, Shape, shape_of
 from .files import read_json, write_json, written_whole
 from .medusa import Medusa
-from .teacher import Teacher, teacher_of
+from .teacher import Teacher, source_bytes, teacher_of
 from .trainer import read_checkpoint
 from .vocabulary import load_vocabulary
 
@@ -70,9 +70,13 @@ def out_folder(config: Config, kind: str) -> Path:
     return Path(getattr(config.export, f"out_{kind}") or config.folder / "export" / kind)
 
 
-def teacher_fields(teacher: Teacher) -> dict:
-    """How an engine finds the heads of a teacher."""
-    return {"teacher": teacher.name, "teacher_sha256": teacher.source_sha256}
+def teacher_fields(config: Config, teacher: Teacher) -> dict:
+    """How an engine finds the heads of a teacher: by the hash, which it takes only of files of this size."""
+    return {
+        "teacher": teacher.name,
+        "teacher_sha256": teacher.source_sha256,
+        "teacher_bytes": source_bytes(Path(config.teacher.path)),
+    }
 
 
 def save_readable(tensors: dict[str, torch.Tensor], path: Path) -> None:
@@ -170,7 +174,7 @@ def eagle3_config(config: Config, teacher: Teacher, shape: Shape, draft_vocabula
             "eagle_aux_hidden_state_layer_ids": tap_ids(shape.taps, shape.teacher_layers),
             "use_aux_hidden_state": True,
         },
-        "espalier": teacher_fields(teacher),
+        "espalier": teacher_fields(config, teacher),
     }
 
 
@@ -298,7 +302,7 @@ def export_medusa(config: Config, teacher: Teacher, checkpoint: dict) -> None:
         "vocab_size": teacher.vocab,
         "base_model_name_or_path": teacher.name,
         "torch_dtype": config.export.dtype,
-        "espalier": teacher_fields(teacher),
+        "espalier": teacher_fields(config, teacher),
     }
     write_json(out / "config.json", fields)
     stored = {}

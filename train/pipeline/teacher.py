@@ -224,10 +224,18 @@ def source_hash(path: Path) -> str:
     """SHA-256 of the weights as users have them: of the one file, or of the list of the shards' hashes."""
     if path.is_file():
         return sha256_of(path)
-    hashes = [sha256_of(file) for file in sorted(path.glob("model*.safetensors"))]
+    hashes = [sha256_of(file) for file in weight_files(path)]
     if len(hashes) == 1:
         return hashes[0]
     return hashlib.sha256("\n".join(hashes).encode()).hexdigest()
+
+
+def weight_files(path: Path) -> list[Path]:
+    return [path] if path.is_file() else sorted(path.glob("model*.safetensors"))
+
+
+def source_bytes(path: Path) -> int:
+    return sum(file.stat().st_size for file in weight_files(path))
 
 
 # Hugging Face folders

@@ -330,6 +330,12 @@ class Trained(Scratch):
         for k in range(3):
             torch.testing.assert_close(F.linear(model.head(k, hidden), model.output), expected[k], rtol=1e-4, atol=1e-4)
 
+    def test_configs_name_the_file_of_the_teacher(self):
+        for folder in (self.eagle3, self.medusa):
+            fields = json.loads((folder / "config.json").read_text())["espalier"]
+            self.assertEqual(fields["teacher_sha256"], self.teacher.source_sha256)
+            self.assertEqual(fields["teacher_bytes"], Path(self.config.teacher.path).stat().st_size)
+
     def test_cards_name_teacher_recipe_and_licence(self):
         for folder in (self.eagle3, self.medusa):
             card = (folder / "README.md").read_text()

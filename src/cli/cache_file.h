@@ -1,0 +1,21 @@
+// Small JSON files in the user's cache folder, for what a later run need not find out again. Losing one costs time and
+// nothing else: a file that is missing or damaged is as good as none, and one that cannot be written is no error.
+#pragma once
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "cli/modes.h"
+
+namespace espalier {
+
+// $XDG_CACHE_HOME/espalier, else $HOME/.cache/espalier; nothing where neither is set to an absolute path.
+std::optional<std::filesystem::path> user_cache_folder(const Environment& environment);
+
+// Nothing: no such file, too large for one of ours, or no JSON.
+std::optional<nlohmann::ordered_json> read_cache_file(const std::filesystem::path& path);
+// Whole or not at all: written under another name, then renamed. False: it could not be.
+bool write_cache_file(const std::filesystem::path& path, const nlohmann::ordered_json& object);
+
+}  // namespace espalier

@@ -1,0 +1,138 @@
+#include "eval/prompt_runner.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "base/error.h"
+#include "decode/ngram_drafter.h"
+#include "device/reference/reference_device.h"
+#include "eval/summary.h"
+
+namespace espalier {
+namespace {
+
+// A tiny random model: it babbles, reproducibly, and repeats itself enough for n-grams to hit.
+class PromptRunnerTest : public ::testing::Test {
+ protected:
+  std::filesystem::path path_ = std::filesystem::path(ESPALIER_TEST_DATA) / "tiny/llama2.gguf";
+  std::unique_ptr<Device> device_ = make_reference_device();
+  Transformer model_ = load_transformer(*device_, path_);
+  ModelText text_ = load_model_text(path_);
+  int drafters_made_ = 0;
+
+  EvalSetup setup(bool baseline = true) {
+    TextOptions options;
+    options.generate.max_tokens = 40;
+    options.ignore_eos = true;
+    return {.model = model_,
+            .text = text_,
+            .decoder = {.context = 256},
+            .speculation = {.tree = {},
+                            .drafters =
+                                [this] {
+                                  ++drafters_made_;
+                                  DrafterSet drafters;
+                                  drafters.push_back(std::make_unique<NgramDrafter>());
+                                  return drafters;
+                                }},
+            .options = options,
+            .baseline = baseline};
+  }
+};
+
+TEST_F(PromptRunnerTest, ATurnIsTheSameWithAndWithoutSpeculation) {
+  const EvalSetup all = setup();
+  PromptRunner runner(all, std::int64_t{81});
+  const auto record = runner.next("hello there hello there");
+  ASSERT_TRUE(record);
+  EXPECT_EQ(record->prompt_id, PromptId(std::int64_t{81}));
+  EXPECT_EQ(record->turn, 1);
+  EXPECT_EQ(record->tokens.size(), 40u);
+  EXPECT_EQ(record->finish_reason, "length");
+  EXPECT_EQ(record->baseline->tokens, record->tokens);
+  EXPECT_EQ(record->first_difference(), std::nullopt);
+  EXPECT_GT(record->seconds.prefill, 0);
+  EXPECT_GT(record->baseline->seconds.decode, 0);
+}
+
+TEST_F(PromptRunnerTest, TheSecondTurnHasTheModelsOwnAnswerInItsHistory) {
+  const EvalSetup all = setup();
+  PromptRunner runner(all, "p");
+  const auto first = runner.next("hello"), second = runner.next("again");
+  EXPECT_EQ(second->turn, 2);
+  EXPECT_EQ(second->prompt, encode_chat(text_, {{"user", "hello"}, {"assistant", first->text}, {"user", "again"}}));
+  EXPECT_EQ(second->first_difference(), std::nullopt);
+}
+
+TEST_F(PromptRunnerTest, ASystemTextStartsTheHistoryAndRawHasNone) {
+  EvalSetup all = setup();
+  all.system = "be brief";
+  EXPECT_EQ(PromptRunner(all, "p").next("hello")->prompt,
+            encode_chat(text_, {{"system", "be brief"}, {"user", "hello"}}));
+  all.raw = true;
+  EXPECT_EQ(PromptRunner(all, "p").next("hello")->prompt, encode_plain(text_, "hello"));
+}
+
+TEST_F(PromptRunnerTest, DraftersStartAfreshWithEachPromptAndStayForItsTurns) {
+  const EvalSetup all = setup();
+  PromptRunner first(all, "a");
+  EXPECT_EQ(drafters_made_, 1);
+  first.next("hello");
+  first.next("hello");
+  EXPECT_EQ(drafters_made_, 1);
+  PromptRunner(all, "b").next("hello");
+  EXPECT_EQ(drafters_made_, 2);
+}
+
+TEST_F(PromptRunnerTest, WithoutABaselineNothingIsCompared) {
+  const EvalSetup all = setup(false);
+  EXPECT_FALSE(PromptRunner(all, "p").next("hello")->baseline);
+}
+
+TEST_F(PromptRunnerTest, RoundsAndGuessesAddUp) {
+  const EvalSetup all = setup(false);
+  const auto record = PromptRunner(all, "p").next("one two one two one two");
+  const auto drafted = std::accumulate(record->accept_lengths.begin(), record->accept_lengths.end(), std::int64_t{0});
+  EXPECT_EQ(static_cast<std::int64_t>(record->tokens.size()),
+            1 + static_cast<std::int64_t>(record->accept_lengths.size()) + drafted);
+  ASSERT_FALSE(record->reached.empty()) << "n-grams guessed nothing at all";
+  EXPECT_LE(record->reached[0], static_cast<std::int64_t>(record->accept_lengths.size()));
+  EXPECT_TRUE(std::is_sorted(record->reached.rbegin(), record->reached.rend())) << "a depth is below the one before";
+  for (double share : summarize(std::vector{*record}).accept_pos) EXPECT_LE(share, 1);
+}
+
+TEST_F(PromptRunnerTest, WhoWantsToLearnHearsTheAnswerBeforeTheDraftersAreAsked) {
+  EvalSetup all = setup(false);
+  std::vector<TokenId> heard;
+  all.learn = [&](const std::vector<TokenId>&, const std::vector<TokenId>& answer) { heard = answer; };
+  const auto record = PromptRunner(all, "p").next("hello");
+  EXPECT_EQ(heard, record->tokens);
+  EXPECT_FALSE(record->baseline);
+}
+
+TEST_F(PromptRunnerTest, ACancelledTurnIsNoTurn) {
+  const EvalSetup all = setup();
+  int asked = 0;
+  EXPECT_FALSE(PromptRunner(all, "p").next("hello", [] { return true; }));
+  PromptRunner late(all, "p");
+  EXPECT_FALSE(late.next("hello", [&] { return ++asked > 60; })) << "in the half with speculation";
+  EXPECT_GT(asked, 60);
+}
+
+TEST_F(PromptRunnerTest, AConversationThatOutgrowsTheContextIsRefused) {
+  const EvalSetup all = setup();
+  PromptRunner runner(all, "p");
+  EXPECT_THROW(runner.next(std::string(2000, 'x')), InputError);
+}
+
+TEST_F(PromptRunnerTest, WarmingUpLeavesNoTrace) {
+  const EvalSetup all = setup();
+  warm_up(all, {.id = "p", .turns = {"hello"}});
+  EXPECT_EQ(all.options.generate.max_tokens, 40);
+  EXPECT_EQ(PromptRunner(all, "p").next("hello")->tokens.size(), 40u);
+}
+
+}  // namespace
+}  // namespace espalier

@@ -1,0 +1,99 @@
+#include "eval/summary.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+namespace espalier {
+namespace {
+
+using ::testing::DoubleEq;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+// Seven tokens: the prompt's, then rounds that accept 2, 0 and 1 guesses.
+TurnRecord turn(std::int64_t id, double prefill, double decode) {
+  return {.prompt_id = id,
+          .tokens = {1, 2, 3, 4, 5, 6, 7},
+          .finish_reason = "length",
+          .accept_lengths = {2, 0, 1},
+          .reached = {3, 2, 1},
+          .seconds = {prefill, decode},
+          .stages = {.draft = 0.25, .verify = 1}};
+}
+
+TurnRecord compared(TurnRecord record, double prefill, double decode) {
+  record.baseline = BaselineTurn{{prefill, decode}, record.tokens, record.finish_reason};
+  return record;
+}
+
+TEST(Summary, TauIsTokensOverVerifyStepsWithoutTheFirstTokenOfAnAnswer) {
+  const std::vector turns = {turn(1, 1, 2), turn(2, 1, 2)};
+  const Summary summary = summarize(turns);
+  EXPECT_EQ(summary.turns, 2);
+  EXPECT_EQ(summary.tokens, 14);
+  EXPECT_EQ(summary.rounds, 6);
+  EXPECT_THAT(summary.tau, DoubleEq(12.0 / 6));
+  EXPECT_THAT(summary.accept_length, DoubleEq(1));
+  EXPECT_THAT(summary.tokens_per_second, DoubleEq(14.0 / 6));
+  EXPECT_THAT(summary.decode_tokens_per_second, DoubleEq(12.0 / 4));
+  EXPECT_THAT(summary.stages.draft, DoubleEq(0.5));
+  EXPECT_FALSE(summary.compared);
+}
+
+TEST(Summary, AcceptPosIsTheShareOfJudgedGuessesThatWereAccepted) {
+  // Depth 1 was judged in all three rounds and accepted in two; depth 2 in two and one; depth 3 once, in vain.
+  EXPECT_THAT(summarize(std::vector{turn(1, 1, 1)}).accept_pos, ElementsAre(2.0 / 3, 0.5, 0));
+}
+
+TEST(Summary, SpeedUpIsTheMeanOfTheTurnsRatiosNotTheRatioOfSums) {
+  const Summary summary = summarize(std::vector{compared(turn(1, 1, 1), 1, 3), compared(turn(2, 0, 10), 0, 10)});
+  ASSERT_TRUE(summary.compared);
+  EXPECT_THAT(summary.compared->speed_up, DoubleEq((2.0 + 1) / 2));
+  EXPECT_THAT(summary.compared->decode_speed_up, DoubleEq((3.0 + 1) / 2));
+  EXPECT_THAT(summary.compared->tokens_per_second, DoubleEq(14.0 / 14));
+  EXPECT_THAT(summary.compared->decode_tokens_per_second, DoubleEq(12.0 / 13));
+}
+
+TEST(Summary, TheFirstLineSaysHowManyTurnsAreIdentical) {
+  std::vector turns = {compared(turn(81, 1, 1), 1, 3), compared(turn(82, 1, 1), 1, 3), compared(turn(83, 1, 1), 1, 3)};
+  EXPECT_THAT(summary_text(summarize(turns)), StartsWith("3 of 3 turns identical\n"));
+  turns[1].tokens[4] = 99;
+  turns[2].tokens[0] = 99;
+  const Summary summary = summarize(turns);
+  EXPECT_EQ(summary.compared->identical, 1);
+  EXPECT_THAT(summary_text(summary),
+              StartsWith("1 of 3 turns identical: prompt \"82\", turn 1 differs at position 4: 5 without, 99 with "
+                         "speculation\n"));
+  EXPECT_THAT(to_json(summary).dump(), HasSubstr("\"identical\":1,\"first_difference\":\"prompt"));
+}
+
+TEST(Summary, AnAnswerThatEndsEarlyIsToldByItsEnd) {
+  TurnRecord shorter = compared(turn(1, 1, 1), 1, 1);
+  shorter.tokens.resize(3);
+  shorter.finish_reason = "stop";
+  EXPECT_THAT(summary_text(summarize(std::vector{shorter})),
+              HasSubstr("differs at position 3: 4 without, the end (stop) with speculation\n"));
+}
+
+TEST(Summary, NothingAtAllHasFiguresOfZero) {
+  const Summary summary = summarize({});
+  EXPECT_EQ(summary.tau, 0);
+  EXPECT_EQ(summary.tokens_per_second, 0);
+  EXPECT_TRUE(to_json(summary).at("baseline").is_null());
+  EXPECT_THAT(summary_text(summary), StartsWith("0 turns, not compared"));
+}
+
+TEST(Summary, AnAnswerOfOneTokenHasNoRatioAfterTheFirstToken) {
+  TurnRecord single = compared(turn(1, 1, 0), 2, 0);
+  single.tokens = single.baseline->tokens = {1};
+  single.accept_lengths.clear();
+  const Summary summary = summarize(std::vector{single, compared(turn(2, 1, 1), 1, 3)});
+  EXPECT_THAT(summary.compared->speed_up, DoubleEq(2));
+  EXPECT_THAT(summary.compared->decode_speed_up, DoubleEq(3));
+}
+
+}  // namespace
+}  // namespace espalier

@@ -1,0 +1,54 @@
+// One answered turn, as turns.json keeps it (docs/eval.md): tokens, what the rounds brought, and wall times. A value.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "decode/round.h"
+#include "eval/prompt_set.h"
+
+namespace espalier {
+
+struct TurnSeconds {
+  double prefill = 0;  // until the first token is known
+  double decode = 0;   // the rest
+
+  double whole() const { return prefill + decode; }
+};
+
+// The same turn without speculation.
+struct BaselineTurn {
+  TurnSeconds seconds = {};
+  std::vector<std::int32_t> tokens = {};
+  std::string finish_reason = {};
+};
+
+struct TurnRecord {
+  PromptId prompt_id = {};
+  std::int64_t turn = 1;                  // of the prompt, from 1
+  std::vector<std::int32_t> prompt = {};  // history and template included
+  std::vector<std::int32_t> tokens = {};  // the answer, its stop token included
+  std::string text = {};
+  std::string finish_reason = {};
+  std::vector<std::int64_t> accept_lengths = {};  // of every round: drafted tokens accepted
+  // By depth, from 1: rounds in which the teacher judged a guess of that depth. Its parent was accepted, and the answer
+  // did not end there.
+  std::vector<std::int64_t> reached = {};
+  TurnSeconds seconds = {};
+  RoundTimes stages = {};  // of all rounds together
+  std::optional<BaselineTurn> baseline = {};
+
+  // The first token that differs from the baseline's, one past the shorter where it is a part of the other; nothing
+  // when both are equal, reason to finish included, or without a baseline.
+  std::optional<std::int64_t> first_difference() const;
+};
+
+nlohmann::ordered_json to_json(const TurnRecord& record);
+// Throws InputError "where: ..." unless it is such an object.
+TurnRecord turn_record_from(const nlohmann::json& object, std::string_view where);
+
+}  // namespace espalier
