@@ -44,6 +44,7 @@ Drafting::Drafting(const SpeculationFlags& flags, const DraftPlan& plan, const E
   if (plan.plain()) return;
   SpeculationFlags shape = flags;
   shape.chooses_nodes = plan.chooses_nodes;
+  if (engine.modes.mode == "reference" && !flags.chooses_nodes) fix_budget(shape);
   fit_to_device(shape);
   if (plan.automatic) {
     choose_best(flags, plan, shape);
@@ -148,6 +149,12 @@ void Drafting::choose_best(const SpeculationFlags& flags, const DraftPlan& plan,
   reason_ = plan.heads.empty()
                 ? fmt::format("auto: no head for {} in {}", engine_->path.string(), searched_folders(*engine_))
                 : "auto: no --head fits this model";
+}
+
+// On the device that is made to be read, measuring what steps cost takes longer than an answer.
+void Drafting::fix_budget(SpeculationFlags& shape) {
+  shape.chooses_nodes = chooses_nodes_ = false;
+  tree_ = plan_tree(shape);
 }
 
 // Flags beat suggestions, and a tree of another shape is the user's own.

@@ -47,6 +47,7 @@ class Drafting {
   void choose_best(const SpeculationFlags& flags, const DraftPlan& plan, SpeculationFlags& shape);
   std::vector<std::filesystem::path> trained_heads(HeadKind kind) const;
   void load_head(const HeadFiles& files, HeadKind kind, HeadOptions options, const DraftPlan& plan);
+  void fix_budget(SpeculationFlags& shape);
   void follow(const DraftSuggestion& suggestion, const SpeculationFlags& flags, SpeculationFlags& shape);
   void open_draft_model(const std::string& path);
   void cut_to_heads(SpeculationFlags flags);

@@ -162,6 +162,13 @@ class TrainedHeads : public DraftingTest {
   Engine model_;
 };
 
+TEST_F(TrainedHeads, ReferenceModeMeasuresNoStepsUnlessAsked) {
+  model_.modes.mode = "reference";
+  EXPECT_FALSE(draft({})->chooses_nodes());
+  EXPECT_EQ(draft({})->tree().nodes, 16);
+  EXPECT_TRUE(draft({.chooses_nodes = true})->chooses_nodes());
+}
+
 TEST_F(TrainedHeads, AutoTakesTheBestAndSaysWhy) {
   EXPECT_EQ(draft({})->name(), "ngram");
   EXPECT_EQ(draft({})->reason(), "auto: no head for " + kModel + " in " + folder_.path().string());

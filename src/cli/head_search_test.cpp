@@ -13,7 +13,18 @@ namespace fs = std::filesystem;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-TEST(HeadFolders, AreTheUsersThenThoseBesideTheProgramEachOnce) {
+// heads/ of the current folder counts too, so the tests stand in one without.
+class HeadFolders : public ::testing::Test {
+ protected:
+  HeadFolders() { fs::current_path(empty_.path()); }
+  ~HeadFolders() override { fs::current_path(before_); }
+
+ private:
+  fs::path before_ = fs::current_path();
+  TemporaryFolder empty_;
+};
+
+TEST_F(HeadFolders, AreTheUsersThenThoseBesideTheProgramEachOnce) {
   const TemporaryFolder folder;
   for (const char* name : {"own", "prefix/bin", "prefix/share/espalier/heads", "prefix/heads", "heads"})
     fs::create_directories(folder / name);

@@ -51,20 +51,15 @@ class VocabularyConfig:
     size: int = 16384
 
 
-@dataclass
-class Eagle3Config:
-    taps: list[int]  # ascending boundaries: the residual stream entering layer i
-    hidden: int = 0  # 0 = the teacher's, here and below
-    intermediate: int = 0
-    heads: int = 0
-    kv_heads: int = 0
-    rope_theta: float = 10000.0
-    unroll: int = 7
+@dataclass(kw_only=True)
+class TrainingConfig:
+    """What both kinds of heads are trained with."""
+
     loss_decay: float = 0.8
-    steps: int = 4500
+    steps: int
     tokens_per_batch: int = 32768  # padded tokens a step, over all ranks
     max_tokens: int = 1024
-    peak_rate: float = 2e-3
+    peak_rate: float
     final_rate: float = 0.0  # where the cosine ends
     warmup: int = 100
     clip: float = 0.5
@@ -76,24 +71,25 @@ class Eagle3Config:
     from_checkpoint: str = ""
 
 
-@dataclass
-class MedusaConfig:
+@dataclass(kw_only=True)
+class Eagle3Config(TrainingConfig):
+    taps: list[int]  # ascending boundaries: the residual stream entering layer i
+    hidden: int = 0  # 0 = the teacher's, here and below
+    intermediate: int = 0
+    heads: int = 0
+    kv_heads: int = 0
+    rope_theta: float = 10000.0
+    unroll: int = 7
+    steps: int = 4500
+    peak_rate: float = 2e-3
+
+
+@dataclass(kw_only=True)
+class MedusaConfig(TrainingConfig):
     heads: int = 4
     blocks: int = 1
-    loss_decay: float = 0.8
     steps: int = 2000
-    tokens_per_batch: int = 32768
-    max_tokens: int = 1024
     peak_rate: float = 1e-3
-    final_rate: float = 0.0
-    warmup: int = 100
-    clip: float = 0.5
-    betas: list[float] = field(default_factory=lambda: [0.9, 0.95])
-    weight_decay: float = 0.0
-    checkpoint_every: int = 1000
-    log_every: int = 25
-    stop_after_seconds: float = 0.0
-    from_checkpoint: str = ""
 
 
 @dataclass

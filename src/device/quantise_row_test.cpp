@@ -1,4 +1,4 @@
-#include "cli/quantize_row.h"
+#include "device/quantise_row.h"
 
 #include <gtest/gtest.h>
 

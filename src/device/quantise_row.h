@@ -1,4 +1,4 @@
-// Weights turned into the formats that `espalier quantize` writes, with the roundings of ggml's reference code: the
+// Weights turned into the formats that files are written in, with the roundings of ggml's reference code: the
 // same bytes as the Python package gguf gives (tests/data/blocks.safetensors). Pure functions.
 #pragma once
 
