@@ -241,7 +241,8 @@ class Bench(unittest.TestCase):
         figures = {(figure["name"], figure["rows"], figure["context"]) for figure in answer["figures"]}
         steps = {("step", rows, context) for rows in (1, 2) for context in (16, 40)}
         self.assertLessEqual(steps | {("prompt_step", 1, 16), ("prompt_step", 2, 16), ("prefill", 512, None),
-                                      ("plain_decoding", None, 128), ("linears", 1, None), ("attention", 1, 16),
+                                      ("plain_decoding", None, 128), ("step_by_ops", 1, 16), ("step_linears", 1, 16),
+                                      ("step_attention", 1, 40), ("plain_decoding_by_ops", None, 128),
                                       ("grow", 2, 40), ("tensorise", 2, 40), ("tables", 2, 40), ("mask", 2, 40),
                                       ("commit", 2, 40), ("round_draft", None, 128)}, figures)
         self.assertEqual(len(figures), len(answer["figures"]))
@@ -255,6 +256,9 @@ class Bench(unittest.TestCase):
         self.assertEqual(answer["row_ratios"][0]["to_one_row"], 1)
         for share in answer["shares"]:
             self.assertAlmostEqual(share["linears"] + share["attention"] + share["other"], 1)
+            self.assertTrue(all(0 < share[part] < 1 for part in ("linears", "attention", "other")), share)
+        self.assertEqual([(share["figure"], share["context"]) for share in answer["shares"]],
+                         [("step", 16), ("step", 40), ("plain_decoding", 128)])
         self.assertGreater(answer["memory"]["peak_after_loading_bytes"], 0)
         self.assertGreaterEqual(answer["memory"]["peak_bytes"], answer["memory"]["peak_after_loading_bytes"])
         self.assertEqual(answer["memory"]["weights_bytes"], 283776)
@@ -292,7 +296,7 @@ class Bench(unittest.TestCase):
         answer, _ = self.bench("--against", self.fake("slow", speed=7), "--against", self.fake("fast", speed=3))
         self.assertEqual([(duel["figure"], duel["rows"], duel["context"]) for duel in answer["against"]],
                          [("prompt_step", 1, 16), ("prompt_step", 2, 16), ("plain_decoding", None, 128),
-                          ("prefill", 512, None)])
+                          ("plain_decoding", None, 1), ("prefill", 512, None)])
         ours = {(figure["name"], figure["rows"], figure["context"]): figure["median_seconds"]
                 for figure in answer["figures"]}
         for duel in answer["against"]:
@@ -301,7 +305,7 @@ class Bench(unittest.TestCase):
             self.assertAlmostEqual(duel["ratio"], 0.003 / ours[duel["figure"], duel["rows"], duel["context"]], places=5)
             self.assertLessEqual(duel["ratio_lower_quartile"], duel["ratio_upper_quartile"])
         asked = [(call["-p"], call["-n"], call["-d"], call["-t"], call["-m"]) for call in self.calls("fast")]
-        once = [("1", "0", "16"), ("2", "0", "16"), ("0", "128", "128"), ("512", "0", "0")]
+        once = [("1", "0", "16"), ("2", "0", "16"), ("0", "128", "128"), ("0", "128", "0"), ("512", "0", "0")]
         self.assertEqual(asked, 2 * [(*test, "2", str(MODEL)) for test in once])
 
     def test_a_peer_that_crashes_loses_one_figure_and_is_not_asked_again(self):

@@ -112,24 +112,38 @@ class Benchmark {
         add("step", rows, sizes.contexts[c],
             [=, this] { return sample_calls([=, this] { return steps_.verify_step(c, rows); }); });
         if (rows == 1 || rows == kHostRows)
-          add("attention", rows, sizes.contexts[c],
-              [=, this] { return sample_calls([=, this] { return steps_.attention(c, rows); }); });
+          add_by_ops("step", rows, sizes.contexts[c], [=, this] { return steps_.verify_step_by_ops(c, rows); });
       }
     for (std::int64_t rows : sizes.rows) {
       add("prompt_step", rows, sizes.contexts[0],
           [=, this] { return sample_calls([=, this] { return steps_.prompt_step(0, rows); }); });
       add_duel({.prompt = rows, .depth = sizes.contexts[0]});
-      if (rows == 1 || rows == kHostRows)
-        add("linears", rows, 0, [=, this] { return sample_calls([=, this] { return steps_.linears(rows); }); });
     }
   }
 
   void add_loop() {
     const BenchSizes& sizes = result_.sizes;
-    add("plain_decoding", 0, sizes.prompt, [this] { return loop_.plain_decoding(); });
-    add_duel({.generated = sizes.answer, .depth = sizes.prompt});
+    add_plain_decoding(sizes.prompt, sizes.prompt);
+    if (!peers_.empty()) add_plain_decoding(1, 0);  // for peers that fail behind a context
+    add_by_ops("plain_decoding", 0, sizes.prompt, [this] { return loop_.plain_decoding_by_ops(); });
     add("prefill", sizes.prefill, 0, [this] { return loop_.prefill(); });
     add_duel({.prompt = sizes.prefill});
+  }
+
+  void add_plain_decoding(std::int64_t prompt, std::int64_t depth) {
+    add("plain_decoding", 0, prompt, [=, this] { return loop_.plain_decoding(prompt); });
+    add_duel({.generated = result_.sizes.answer, .depth = depth});
+  }
+
+  // The same once more with the clock on every op: a figure for the whole, which takes the sample, and two for parts.
+  void add_by_ops(const std::string& name, std::int64_t rows, std::int64_t context, std::function<OpSample()> once) {
+    auto last = std::make_shared<OpSample>();
+    add(name + "_by_ops", rows, context, [=] {
+      *last = once();
+      return last->whole;
+    });
+    add(name + "_linears", rows, context, [=] { return last->ops.linear; });
+    add(name + "_attention", rows, context, [=] { return last->ops.attention; });
   }
 
   // One answer gives all parts of a round: the first figure takes it, the others read.
@@ -203,8 +217,10 @@ DraftPlan check_flags(const BenchFlags& flags) {
 int run_bench(const BenchFlags& flags) {
   const DraftPlan plan = check_flags(flags);
   BenchResult result{.kv = flags.engine.kv, .threads = thread_count(flags.engine.threads), .repeats = flags.repeats};
+  EngineOptions options = flags.engine;
+  options.timed_ops = true;
   Engine engine;
-  result.load_seconds = seconds_of([&] { engine = open_engine(flags.engine); });
+  result.load_seconds = seconds_of([&] { engine = open_engine(options); });
   result.memory.peak_after_loading = peak_memory();
   result.memory.weights = weight_bytes(engine.path);
   result.model = engine.path.string();

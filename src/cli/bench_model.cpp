@@ -43,21 +43,6 @@ StepForm form_of(const Engine& engine) {
   return {.attention = options.attention, .mask = dense ? MaskForm::dense : MaskForm::list};
 }
 
-std::int64_t widest_input(const ModelConfig& config) {
-  return std::max({config.hidden, config.intermediate, config.heads * config.head_size});
-}
-
-// Of everything that is multiplied with one input.
-std::int64_t widest_outputs(const ModelConfig& config) {
-  return std::max({(config.heads + 2 * config.kv_heads) * config.head_size, 2 * config.intermediate, config.hidden,
-                   config.vocabulary});
-}
-
-// A part of a flat tensor as a matrix.
-View matrix(const Tensor& flat, std::int64_t offset, std::int64_t rows, std::int64_t columns) {
-  return flat.view.rows(offset, rows * columns).reshaped({rows, columns});
-}
-
 // Numbers in [-1, 1) in the type of the cache; a short pattern repeated, for there are many of them.
 std::vector<std::byte> random_elements(DType type, std::int64_t count) {
   constexpr std::size_t kPattern = 65521;  // a prime: rows of the cache do not repeat each other
@@ -120,6 +105,7 @@ BenchSizes cut_to_context(BenchSizes sizes, std::int64_t context) {
 
 StepBench::StepBench(const Engine& engine, const BenchSizes& sizes)
     : model_(&*engine.model),
+      timed_(engine.timed),
       form_(form_of(engine)),
       sizes_(sizes),
       positions_(whole_blocks(sizes.contexts.back() + sizes.most_rows())),
@@ -127,11 +113,11 @@ StepBench::StepBench(const Engine& engine, const BenchSizes& sizes)
       workspace_(*model_,
                  {.rows = sizes.most_rows(), .outputs = sizes.most_rows(), .positions = positions_, .form = form_}),
       tables_(model_->device(), sizes.most_rows(), positions_, form_),
-      input_(model_->device().tensor(DType::f32, {most_rows() * widest_input(model_->config())})),
-      output_(model_->device().tensor(DType::f32, {most_rows() * widest_outputs(model_->config())})),
+      numbers_(
+          model_->device().tensor(DType::f32, {most_rows(), model_->config().kv_heads, model_->config().head_size})),
       logits_(static_cast<std::size_t>(model_->config().vocabulary)) {
   fill_contexts();
-  model_->device().upload(random_elements(DType::f32, input_.view.elements()), input_);
+  model_->device().upload(random_elements(DType::f32, numbers_.view.elements()), numbers_);
 }
 
 // Numbers are there before a commit may want to copy them.
@@ -189,6 +175,13 @@ double StepBench::verify_step(std::size_t context, std::int64_t rows) {
   return run_step(tree_rows(branch, tensorize(tree(rows), {.prefix = static_cast<std::int32_t>(length(context))})));
 }
 
+OpSample StepBench::verify_step_by_ops(std::size_t context, std::int64_t rows) {
+  check(timed_ != nullptr, "bench: no timed device");
+  timed_->start();
+  const double whole = verify_step(context, rows);
+  return {whole, timed_->stop()};
+}
+
 double StepBench::prompt_step(std::size_t context, std::int64_t rows) {
   const Branch branch = begin(context, rows);
   std::vector<Row> step;
@@ -199,57 +192,14 @@ double StepBench::prompt_step(std::size_t context, std::int64_t rows) {
   return run_step(step);
 }
 
-double StepBench::linears(std::int64_t wanted_rows) {
-  Device& device = model_->device();
-  const std::int64_t rows = bucket_for(device, wanted_rows);
-  const ModelWeights& weights = model_->weights();
-  const auto multiply = [&](std::initializer_list<const Weight*> matrices) {
-    std::vector<Projection> projections;
-    std::int64_t offset = 0;
-    for (const Weight* weight : matrices) {
-      projections.push_back({weight, {}, matrix(output_, offset, rows, weight->outputs())});
-      offset += rows * weight->outputs();
-    }
-    device.linear(matrix(input_, 0, rows, projections[0].weight->inputs()), projections);
-  };
-  return seconds_of([&] {
-    for (const LayerWeights& layer : weights.layers) {
-      multiply({layer.q.get(), layer.k.get(), layer.v.get()});
-      multiply({layer.output.get()});
-      multiply({layer.gate_up.get()});
-      multiply({layer.down.get()});
-    }
-    multiply({&weights.output_matrix()});
-    download<float>(device, matrix(output_, 0, 1, model_->config().vocabulary), logits_);
-  });
-}
-
 // The tables of a step whose rows have K and V, though nobody has computed them.
 StepPlan StepBench::write_rows(const Branch& branch, const TokenTree& tree) {
-  const ModelConfig& config = model_->config();
   const TreeTensors tensors = tensorize(tree, {.prefix = static_cast<std::int32_t>(branch.prefix())});
   const StepPlan step = tables_.prepare(tree_rows(branch, tensors), cache_);
-  const std::int64_t rows = step.key.rows, width = config.kv_heads * config.head_size;
-  const View numbers = matrix(input_, 0, rows, width).reshaped({rows, config.kv_heads, config.head_size});
-  for (std::int64_t layer = 0; layer < config.layers; ++layer)
+  const View numbers = numbers_.view.rows(0, step.key.rows);
+  for (std::int64_t layer = 0; layer < model_->config().layers; ++layer)
     model_->device().kv_write(numbers, numbers, step.rows.slot, cache_.layer(layer));
   return step;
-}
-
-double StepBench::attention(std::size_t context, std::int64_t rows) {
-  const ModelConfig& config = model_->config();
-  const Branch branch = begin(context, rows);
-  const StepPlan step = write_rows(branch, tree(rows));
-  const std::int64_t padded = step.key.rows, width = config.heads * config.head_size;
-  const View q = matrix(input_, 0, padded, width).reshaped({padded, config.heads, config.head_size});
-  const View out = matrix(output_, 0, padded, width).reshaped({padded, config.heads, config.head_size});
-  const auto scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config.head_size)));
-  float last = 0;
-  return seconds_of([&] {
-    for (std::int64_t layer = 0; layer < config.layers; ++layer)
-      tables_.attend(q, cache_.layer(layer), step, scale, out);
-    download<float>(model_->device(), output_.view.rows(0, 1), std::span(&last, 1));
-  });
 }
 
 double StepBench::grow(std::int64_t rows) {
@@ -328,32 +278,43 @@ LoopBench::LoopBench(const Engine& engine, const Drafting* drafting, const Bench
         drafting->speculation());
 }
 
-GenerateResult LoopBench::generate(Decoder& decoder, std::int64_t prompt, std::int64_t answer,
-                                   const RoundObserver& on_round) {
+GenerateResult LoopBench::generate(Decoder& decoder, std::int64_t prompt, std::int64_t answer, GenerateEvents events) {
   const std::int64_t vocabulary = engine_->model->config().vocabulary;
   std::vector<std::int32_t> tokens(static_cast<std::size_t>(prompt));
   for (std::int64_t i = 0; i < prompt; ++i)
     tokens[static_cast<std::size_t>(i)] = made_up_token(4, i % kRepeatedTokens, vocabulary);
   tokens[0] = next_prompt_;
   next_prompt_ = static_cast<std::int32_t>((next_prompt_ + 1) % vocabulary);
-  return decoder.generate(tokens, {.max_tokens = answer}, {.cancelled = cancelled_, .on_round = on_round});
+  events.cancelled = cancelled_;
+  return decoder.generate(tokens, {.max_tokens = answer}, events);
 }
 
 double LoopBench::prefill() {
   return generate(plain_, sizes_.prefill, 0, {}).prefill_seconds;
 }
 
-double LoopBench::plain_decoding() {
+double LoopBench::plain_decoding(std::int64_t prompt) {
   // The first token comes with the prompt.
-  const GenerateResult result = generate(plain_, sizes_.prompt, sizes_.answer + 1, {});
+  const GenerateResult result = generate(plain_, prompt, sizes_.answer + 1, {});
   return result.decode_seconds / static_cast<double>(std::max<std::int64_t>(1, result.rounds()));
+}
+
+OpSample LoopBench::plain_decoding_by_ops() {
+  check(engine_->timed != nullptr, "bench: no timed device");
+  bool begun = false;
+  const auto on_token = [&](const GeneratedToken&) {
+    if (!begun) engine_->timed->start();
+    return begun = true;
+  };
+  const GenerateResult result = generate(plain_, sizes_.prompt, sizes_.answer + 1, {.on_token = on_token});
+  return {result.decode_seconds, engine_->timed->stop()};
 }
 
 RoundSample LoopBench::round() {
   check(drafted_ != nullptr, "bench: rounds without drafters");
   RoundSample sum;
   double rounds = 0;
-  generate(*drafted_, sizes_.prompt, kDraftedAnswer, [&](const Round& round) {
+  const auto add_round = [&](const Round& round) {
     sum.times.draft += round.times.draft;
     sum.times.prepare += round.times.prepare;
     sum.times.verify += round.times.verify;
@@ -361,7 +322,8 @@ RoundSample LoopBench::round() {
     sum.times.commit += round.times.commit;
     sum.rows += round.tree.size();
     ++rounds;
-  });
+  };
+  generate(*drafted_, sizes_.prompt, kDraftedAnswer, {.on_round = add_round});
   for (double* part :
        {&sum.times.draft, &sum.times.prepare, &sum.times.verify, &sum.times.accept, &sum.times.commit, &sum.rows})
     *part /= std::max(1.0, rounds);

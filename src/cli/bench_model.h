@@ -31,6 +31,12 @@ struct BenchSizes {
 // Sorted and without repetitions. Throws InputError when a step does not fit the context at all.
 BenchSizes cut_to_context(BenchSizes sizes, std::int64_t context);
 
+// What ran, and the parts of it that were ops of the device.
+struct OpSample {
+  double whole = 0;
+  OpSeconds ops = {};
+};
+
 // Steps behind contexts that were never computed: K and V are filled with random numbers, for the time of a step does
 // not depend on them. A step is a tree in which node k hangs below node (k - 1) / 2.
 class StepBench {
@@ -42,12 +48,10 @@ class StepBench {
 
   // The logits of all rows, as verification needs them; one row of them is read.
   double verify_step(std::size_t context, std::int64_t rows);
+  // The same, by ops. Requires an engine with a timed device.
+  OpSample verify_step_by_ops(std::size_t context, std::int64_t rows);
   // `rows` more tokens of a prompt; only the last has logits.
   double prompt_step(std::size_t context, std::int64_t rows);
-
-  // The same matrices and the same attention without the rest of a step.
-  double linears(std::int64_t rows);
-  double attention(std::size_t context, std::int64_t rows);
 
   // The host's work in a round with a tree of `rows` rows.
   double grow(std::int64_t rows);                            // from guesses that cost nothing to a tree
@@ -71,6 +75,7 @@ class StepBench {
   Branch begin(std::size_t context, std::int64_t rows);
 
   const Transformer* model_;
+  TimedDevice* timed_;
   StepForm form_;
   BenchSizes sizes_;
   std::int64_t positions_;
@@ -78,7 +83,7 @@ class StepBench {
   std::vector<SequenceId> sequences_;  // one per context
   Workspace workspace_;
   StepTables tables_;
-  Tensor input_, output_;  // activations of linears() and attention(): the widest that occur
+  Tensor numbers_;  // K and V of rows that nobody has computed
   std::vector<float> logits_;
 };
 
@@ -94,12 +99,13 @@ class LoopBench {
   // Engine and drafting must outlive this; without drafting there are no rounds to measure.
   LoopBench(const Engine& engine, const Drafting* drafting, const BenchSizes& sizes, std::function<bool()> cancelled);
 
-  double prefill();         // a prompt of sizes.prefill tokens
-  double plain_decoding();  // one token, the mean over an answer
-  RoundSample round();      // with drafts
+  double prefill();                            // a prompt of sizes.prefill tokens
+  double plain_decoding(std::int64_t prompt);  // one token, the mean over an answer behind so many
+  OpSample plain_decoding_by_ops();            // such an answer behind sizes.prompt tokens, without its first token
+  RoundSample round();                         // with drafts
 
  private:
-  GenerateResult generate(Decoder& decoder, std::int64_t prompt, std::int64_t answer, const RoundObserver& on_round);
+  GenerateResult generate(Decoder& decoder, std::int64_t prompt, std::int64_t answer, GenerateEvents events);
 
   const Engine* engine_;
   BenchSizes sizes_;

@@ -23,12 +23,12 @@ const Figure* ours(const BenchResult& result, const Duel& duel) {
   return find_figure(result.figures, duel.figure, duel.rows, duel.context);
 }
 
-// How many times faster we are, repeat by repeat.
-std::vector<double> paired_ratios(const Figure& figure, const PeerTrack& peer) {
-  std::vector<double> ratios;
-  for (std::size_t i = 0; i < std::min(figure.samples.size(), peer.samples.size()); ++i)
-    ratios.push_back(peer.samples[i] / figure.samples[i]);
-  return ratios;
+// Repeat by repeat.
+std::vector<double> paired_quotients(std::span<const double> dividends, std::span<const double> divisors) {
+  std::vector<double> quotients;
+  for (std::size_t i = 0; i < std::min(dividends.size(), divisors.size()); ++i)
+    quotients.push_back(dividends[i] / divisors[i]);
+  return quotients;
 }
 
 double ratio_of_medians(const Figure& figure, const PeerTrack& peer) {
@@ -76,7 +76,7 @@ Json duel_json(const BenchResult& result, const Duel& duel) {
                  {"peers", Json::array()}};
   const Figure* figure = ours(result, duel);
   if (const PeerTrack* best = duel.best(); best != nullptr && figure != nullptr) {
-    const Spread pairs = spread_of(paired_ratios(*figure, *best));
+    const Spread pairs = spread_of(paired_quotients(best->samples, figure->samples));
     object["ratio"] = ratio_of_medians(*figure, *best);
     object["ratio_lower_quartile"] = pairs.lower;
     object["ratio_upper_quartile"] = pairs.upper;
@@ -204,7 +204,7 @@ std::string duel_label(const Duel& duel) {
   if (duel.figure == "step")
     return fmt::format("{} row{} of a tree, context {}", duel.rows, duel.rows == 1 ? "" : "s", duel.context);
   return duel.figure == "prefill" ? fmt::format("prefill of {}", duel.rows)
-                                  : fmt::format("plain decoding after {}", duel.context);
+                                  : fmt::format("plain decoding after {}", duel.test.depth);
 }
 
 std::string peers_text(const BenchResult& result) {
@@ -244,18 +244,15 @@ const PeerTrack* Duel::best() const {
 
 std::vector<StepShare> step_shares(const BenchResult& result) {
   std::vector<StepShare> shares;
-  const auto add = [&](std::string_view name, std::int64_t rows, std::int64_t context, double whole,
-                       const Figure& attention) {
-    const double linears = median_of(result, "linears", rows, 0);
-    if (whole > 0 && linears > 0)
-      shares.push_back({std::string(name), rows, context, linears / whole, attention.spread().median / whole});
-  };
-  for (const Figure& figure : result.figures) {
-    if (figure.name != "attention") continue;
-    add("step", figure.rows, figure.context, median_of(result, "step", figure.rows, figure.context), figure);
-    if (figure.rows == 1 && figure.context == result.sizes.prompt)
-      add("plain_decoding", 1, figure.context, median_of(result, "plain_decoding", 0, result.sizes.prompt), figure);
-  }
+  for (const char* name : {"step", "plain_decoding"})
+    for (const Figure& whole : result.figures) {
+      if (whole.name != fmt::format("{}_by_ops", name) || whole.samples.empty()) continue;
+      const auto part = [&](const char* op) {
+        const Figure* ops = find_figure(result.figures, fmt::format("{}_{}", name, op), whole.rows, whole.context);
+        return spread_of(paired_quotients(ops->samples, whole.samples)).median;
+      };
+      shares.push_back({name, whole.rows, whole.context, part("linears"), part("attention")});
+    }
   return shares;
 }
 

@@ -12,6 +12,7 @@
 #include "cli/modes.h"
 #include "decode/decoder.h"
 #include "device/device.h"
+#include "device/timed/timed_device.h"
 #include "model/transformer.h"
 #include "session/session.h"
 #include "text/model_text.h"
@@ -27,6 +28,7 @@ struct EngineOptions {
   std::string weights = "file";  // or f32, q8_0
   std::int64_t context = 0;      // 0: what the model was made for, at most kDefaultContext
   bool verbose = false;
+  bool timed_ops = false;  // no flag: the device can tell what its ops take
 };
 
 struct SamplingFlags {
@@ -81,6 +83,7 @@ struct Engine {
   std::filesystem::path path;
   ModeOptions modes;
   std::unique_ptr<Device> device;
+  TimedDevice* timed = nullptr;  // the same device, where the options asked for it
   std::optional<ModelText> text;
   std::optional<Transformer> model;
   DecoderOptions decoder;  // for whoever makes decoders on this model
