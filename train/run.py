@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
 """Runs steps of the training pipeline.
 
-  python train/run.py CONFIG.toml STEP [STEP ...]
+  python train/run.py CONFIG.toml [--variant NAME] [--set section.key=value ...] STEP [STEP ...]
 
 STEP is one of prepare, distil, vocabulary, train-eagle3, train-medusa, export, simulate, trees, or "all" for all of them in
 this order. Every step reads what the ones before it left in the work folder, and leaves finished work alone, so that a run
 that was stopped is started again with the same command. distil, train-eagle3 and train-medusa use several GPUs under torchrun;
 the others are quick and run in one process.
+
+--set changes what the configuration says; with --variant, heads trained so go to WORK/variants/NAME and what is in WORK
+stays as it is.
 """
 
 import argparse
@@ -53,9 +56,12 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("config", metavar="CONFIG.toml")
     parser.add_argument("steps", metavar="STEP", nargs="+")
-    options = parser.parse_args(arguments)
+    parser.add_argument("--variant", metavar="NAME", default="")
+    parser.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], dest="settings")
+    options = parser.parse_intermixed_args(arguments)
     try:
-        config = read_config(Path(options.config))
+        settings = [*options.settings, f'variant="{options.variant}"'] if options.variant else options.settings
+        config = read_config(Path(options.config), settings)
         for name in wanted_steps(options.steps):
             run_step(name, config)
     except InputError as error:

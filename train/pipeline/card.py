@@ -49,7 +49,7 @@ def data_facts(config: Config) -> dict:
 
 
 def training_facts(config: Config, kind: str) -> dict:
-    metrics = config.folder / kind / "metrics.jsonl"
+    metrics = config.heads_folder / kind / "metrics.jsonl"
     lines = metrics.read_text().splitlines() if metrics.exists() else []
     if not lines:
         return {}
@@ -68,7 +68,7 @@ def recipe(config: Config, kind: str) -> dict:
 
 def figures(config: Config, kind: str) -> str:
     """Simulated acceptance, if `simulate` has run."""
-    path = config.folder / "simulate" / f"{kind}.json"
+    path = config.heads_folder / "simulate" / f"{kind}.json"
     if not path.exists():
         return ""
     found = read_json(path)

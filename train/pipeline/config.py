@@ -10,6 +10,7 @@ import json
 import tomllib
 import types
 import typing
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -49,6 +50,15 @@ class DistilConfig:
 @dataclass
 class VocabularyConfig:
     size: int = 16384
+
+
+@dataclass
+class DataConfig:
+    """Which of the distilled sequences heads are trained on, and what of them: all of it, unless something is studied."""
+
+    text: str = "answers"  # "answers" of the teacher, or the "prompts" themselves, as people wrote them
+    control_tokens: str = "kept"  # or "stripped", as in text that was decoded and encoded again
+    sequences: int = 0  # a random choice of so many; 0 = all
 
 
 @dataclass(kw_only=True)
@@ -104,12 +114,17 @@ class SimulateConfig:
     turns: list[str] = field(default_factory=list)  # turns.json files of the engine; none = the held-aside sequences
     max_sequences: int = 500
     depths: int = 8  # how deep acceptance is followed
+    grid: bool = True  # many sizes of trees, which `trees` needs and which take most of the time
 
 
 @dataclass
 class TreesConfig:
     sizes: list[int] = field(default_factory=lambda: [8, 16, 32, 60])  # nodes, the root included
-    step_costs: str = ""  # JSON of `espalier bench --json`; "" = every step costs the same
+    step_costs: str = ""  # JSON of `espalier bench --json --draft eagle3`; "" = every step costs the same
+    draft_levels: int = 6  # --draft-depth and
+    draft_expand: int = 4  # --draft-expand of that measurement
+    suggest_nodes: str = "auto"  # "auto": the engine chooses M round by round; "best": as many as found here
+    suggest_ngram: bool = False  # n-gram matches in the same tree as the guesses of the EAGLE-3 head
 
 
 @dataclass
@@ -120,32 +135,60 @@ class Config:
     eagle3: Eagle3Config
     distil: DistilConfig = field(default_factory=DistilConfig)
     vocabulary: VocabularyConfig = field(default_factory=VocabularyConfig)
+    data: DataConfig = field(default_factory=DataConfig)
     medusa: MedusaConfig = field(default_factory=MedusaConfig)
     export: ExportConfig = field(default_factory=ExportConfig)
     simulate: SimulateConfig = field(default_factory=SimulateConfig)
     trees: TreesConfig = field(default_factory=TreesConfig)
     seed: int = 1
     device: str = "auto"  # "auto" = the GPU of this rank if there is one, else "cpu"
+    variant: str = ""  # a name: heads and all that follows from them go to WORK/variants/NAME, the data stay shared
 
     @property
     def folder(self) -> Path:
+        """Of the data: prepared, distilled, vocabulary."""
         return Path(self.work)
 
+    @property
+    def heads_folder(self) -> Path:
+        """Of what is made from the data: checkpoints, exports, simulations, trees."""
+        return self.folder / "variants" / self.variant if self.variant else self.folder
 
-def read_config(path: Path) -> Config:
-    """Reads and checks a file. Raises InputError with one line that names the file and the key."""
+
+def read_config(path: Path, settings: Sequence[str] = ()) -> Config:
+    """Reads and checks a file. settings: `section.key=value` with a value as TOML has it, each above what the file
+    says. Raises InputError with one line that names the file and the key."""
     try:
         table = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: expected TOML, got {error}") from error
+    for setting in settings:
+        apply_setting(table, setting)
     try:
         config = build(Config, table, "")
         check_values(config)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
     return config
+
+
+def apply_setting(table: dict, setting: str) -> None:
+    """One `section.key=value` into the table of a file."""
+    name, sign, text = setting.partition("=")
+    *sections, key = name.strip().split(".")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"] if sign else None
+    except tomllib.TOMLDecodeError:
+        value = None
+    if value is None or not key:
+        raise InputError(f"--set: expected section.key=value with a value as TOML has it, got {setting!r}")
+    for section in sections:
+        table = table.setdefault(section, {})
+        if not isinstance(table, dict):
+            raise InputError(f"--set {setting}: expected {section} to be a section, got {table!r}")
+    table[key] = value
 
 
 def build(kind, table: dict, where: str):
@@ -202,10 +245,16 @@ RULES = {  # what types cannot say: (whether a value is fine, what was expected)
     "distil.limit": NOT_NEGATIVE,
     "distil.shard_prompts": POSITIVE,
     "vocabulary.size": POSITIVE,
+    "data.text": (one_of("answers", "prompts"), "answers or prompts"),
+    "data.control_tokens": (one_of("kept", "stripped"), "kept or stripped"),
+    "data.sequences": NOT_NEGATIVE,
     "eagle3.taps": (lambda taps: taps == sorted(set(taps)) and taps[:1] >= [0], "ascending boundaries"),
     "eagle3.unroll": POSITIVE,
     "medusa.heads": POSITIVE,
     "medusa.blocks": POSITIVE,
+    "trees.draft_levels": POSITIVE,
+    "trees.draft_expand": POSITIVE,
+    "trees.suggest_nodes": (one_of("auto", "best"), "auto or best"),
     "export.dtype": (one_of("float16", "bfloat16", "float32"), "float16, bfloat16 or float32"),
 }
 TRAINING_RULES = {  # the same for both kinds of heads

@@ -44,6 +44,11 @@ class Sequences:
         places = np.repeat(self.offsets[chosen] - offsets[:-1], lengths) + np.arange(offsets[-1])
         return Sequences(self.tokens[places], self.answer[places], offsets, self.prompt_id[chosen], self.greedy[chosen])
 
+    def filtered(self, kept: np.ndarray) -> "Sequences":
+        """The same sequences with some of their tokens only, bool of the shape of tokens."""
+        offsets = np.concatenate(([0], np.cumsum(kept)))[self.offsets]
+        return Sequences(self.tokens[kept], self.answer[kept], offsets, self.prompt_id, self.greedy)
+
 
 def load_sequences(config: Config, split: str) -> Sequences:
     """The finished shards; "train" leaves out the prompts held aside, "held" is only those.
@@ -63,6 +68,40 @@ def load_sequences(config: Config, split: str) -> Sequences:
     kept = np.zeros(len(everything), dtype=bool)
     kept[list(last.values())] = True
     return everything.select(np.flatnonzero(wanted & kept))
+
+
+def load_training_sequences(config: Config) -> Sequences:
+    """What heads are trained on: the "train" sequences, or what config.data makes of them."""
+    sequences = load_sequences(config, "train")
+    if 0 < config.data.sequences < len(sequences):
+        chosen = np.random.default_rng((config.seed, 3)).permutation(len(sequences))[: config.data.sequences]
+        sequences = sequences.select(np.sort(chosen))
+    if config.data.text == "prompts":
+        sequences = prompts_of(sequences)
+    if config.data.control_tokens == "stripped":
+        (control,) = read_arrays(config.folder / "prepared" / "prompts.npz", "control_ids")
+        sequences = sequences.filtered(~np.isin(sequences.tokens, control))
+    return sequences
+
+
+def prompts_of(sequences: Sequences) -> Sequences:
+    """What stands before the first answers, marked as if the teacher had written it. What all of them begin with is the
+    template's and stays unmarked."""
+    numbers = np.repeat(np.arange(len(sequences)), sequences.lengths)
+    answered = np.cumsum(sequences.answer)  # answer tokens up to here
+    in_earlier_ones = np.concatenate(([0], answered))[sequences.offsets[:-1]]
+    prompts = sequences.filtered(answered == in_earlier_ones[numbers])
+    places = np.arange(len(prompts.tokens)) - np.repeat(prompts.offsets[:-1], prompts.lengths)
+    prompts.answer = places >= shared_beginning(prompts)
+    return prompts
+
+
+def shared_beginning(sequences: Sequences) -> int:
+    """How many tokens all sequences have in common from the start."""
+    shared = int(sequences.lengths.min())
+    columns = sequences.tokens[sequences.offsets[:-1, None] + np.arange(shared)]
+    differs = (columns != columns[0]).any(0)
+    return int(differs.argmax()) if differs.any() else shared
 
 
 def read_shard(path) -> Sequences:

@@ -7,10 +7,14 @@ probabilities, ties to the earlier one.
 
 The levels of a shallow tree are the first levels of a deep one, and a tree with fewer nodes is the beginning of a
 larger one. So one growth says everything about all M and all smaller numbers of levels: for each node of the true
-path, how many candidates come before it.
+path, how many candidates come before it; and the same for the best guess below each of them, because the teacher
+judges the guesses of a depth only where the tree has any.
 """
 
+from dataclasses import dataclass
+
 import torch
+import torch.nn.functional as F
 
 from .eagle3 import Eagle3
 
@@ -34,22 +38,44 @@ class Prefix:
         self.feedback = model.finish(g, attended.flatten(-2))  # [T, H]
 
 
+@dataclass
+class Places:
+    """int64 [R, levels, levels]: entry [r, l, d] is a node's place among the candidates of a tree of l + 1 levels below
+    root r, 0 the best; ABSENT where it is none."""
+
+    true: torch.Tensor  # of the true node of depth d + 1
+    best: torch.Tensor  # of the best node of depth d + 1 below the true one above it
+
+    def accepted(self, nodes: list[int]) -> torch.Tensor:
+        """int64 [len(nodes), R, levels]: how many drafted tokens trees of M nodes and 1, 2, ... levels get right. Places
+        of deeper nodes than a tree has levels are ABSENT, so a path ends there."""
+        return (self.true < self.drafted(nodes)).long().cumprod(-1).sum(-1)
+
+    def judged(self, nodes: list[int]) -> torch.Tensor:
+        """The same shape: how many depths the teacher judges, those accepted and the next if the tree has guesses there."""
+        accepted = self.accepted(nodes)
+        guessed = F.pad((self.best < self.drafted(nodes)).long(), (0, 1))
+        return accepted + guessed.gather(-1, accepted.unsqueeze(-1)).squeeze(-1)
+
+    def drafted(self, nodes: list[int]) -> torch.Tensor:
+        return torch.tensor(nodes, device=self.true.device)[:, None, None, None] - 1
+
+
 def true_places(
     model: Eagle3, prefix: Prefix, tokens: torch.Tensor, roots: torch.Tensor, width: int, levels: int
-) -> torch.Tensor:
-    """int64 [R, levels, levels]: entry [r, l, d] is the place of the true node of depth d + 1 among the candidates of a
-    tree of l + 1 levels below root r, 0 the best; ABSENT where it is none.
-
-    roots int64 [R]: positions of root tokens, at least 1."""
+) -> Places:
+    """roots int64 [R]: positions of root tokens, at least 1; R is at least 1."""
     parts = [places_of(model, prefix, tokens, part, width, levels) for part in roots.split(ROOTS_AT_ONCE)]
-    return torch.cat(parts) if parts else torch.empty(0, levels, levels, dtype=torch.int64, device=tokens.device)
+    return Places(torch.cat([part.true for part in parts]), torch.cat([part.best for part in parts]))
 
 
-def places_of(model, prefix, tokens, roots, width, levels):
+def places_of(model, prefix, tokens, roots, width, levels) -> Places:
     growth = Growth(model, prefix, tokens, roots, width)
     for _ in range(levels - 1):
         growth.expand()
-    return growth.places()
+    return Places(
+        growth.places(growth.true_scores, growth.true_flats), growth.places(growth.best_scores, growth.best_flats)
+    )
 
 
 class Growth:
@@ -61,6 +87,7 @@ class Growth:
         scores, drafts = self.best_of(seed)
         self.scores = [scores]  # of all candidates, level by level, [R, candidates of the level]
         self.true_scores, self.true_flats = [], []  # [R] each level; NaN where the true node is no candidate
+        self.best_scores, self.best_flats = [], []  # the same of the best node below the true one above
         self.true_parent = torch.zeros_like(roots)  # its parent's place in the frontier, -1: not there
         chosen = model.ids[drafts]
         self.note_true(chosen.unsqueeze(1), scores.unsqueeze(1))
@@ -84,10 +111,13 @@ class Growth:
         parent = self.true_parent.clamp(min=0)
         rows = torch.arange(len(self.roots), device=self.roots.device)
         matches = children[rows, parent] == wanted[:, None]
-        there = matches.any(-1) & (self.true_parent >= 0) & (place < len(self.tokens))
+        inside = (self.true_parent >= 0) & (place < len(self.tokens))
+        there = matches.any(-1) & inside
         rank = matches.int().argmax(-1)
         self.true_scores.append(torch.where(there, scores[rows, parent, rank], torch.nan))
         self.true_flats.append(torch.where(there, parent * self.width + rank, -1))
+        self.best_scores.append(torch.where(inside, scores[rows, parent, 0], torch.nan))
+        self.best_flats.append(torch.where(inside, parent * self.width, -1))
 
     def found_in(self, flats: torch.Tensor) -> torch.Tensor:
         """Where the true node of the last level stands in a frontier given as flat ids [R, K]; -1 where it does not."""
@@ -140,16 +170,17 @@ class Growth:
         ]
         return torch.stack((*above, parts[-1]), dim=2)
 
-    def places(self) -> torch.Tensor:
+    def places(self, node_scores: list[torch.Tensor], node_flats: list[torch.Tensor]) -> torch.Tensor:
+        """Of one node a level, given by its score and its flat id."""
         levels = len(self.scores)
         result = torch.full((len(self.roots), levels, levels), ABSENT, device=self.roots.device)
         for depth in range(levels):
-            score = self.true_scores[depth][:, None]
+            score = node_scores[depth][:, None]
             before = []
             for level, scores in enumerate(self.scores):
                 flats = torch.arange(scores.shape[1], device=scores.device)[None, :]
                 earlier = (
-                    flats < self.true_flats[depth][:, None]
+                    flats < node_flats[depth][:, None]
                     if level == depth
                     else torch.tensor(level < depth, device=scores.device)
                 )
@@ -158,10 +189,3 @@ class Growth:
             counts[:, :depth] = ABSENT
             result[:, :, depth] = torch.where(score.isnan(), ABSENT, counts)
         return result
-
-
-def accepted(places: torch.Tensor, nodes: list[int]) -> torch.Tensor:
-    """int64 [len(nodes), R, levels]: how many drafted tokens trees of M nodes and 1, 2, ... levels get right, from
-    true_places(). Places of deeper nodes than a tree has levels are ABSENT, so a path ends there."""
-    drafted = torch.tensor(nodes, device=places.device)[:, None, None, None] - 1
-    return (places < drafted).long().cumprod(-1).sum(-1)

@@ -2,7 +2,7 @@
 
 EAGLE-3, in export.out_eagle3 (SpecForge's layout, which SafeAILab's loader reads too):
     config.json, model.safetensors (d2t offsets and t2d included), vocab_order.json (the teacher's ids in the draft
-    vocabulary, most frequent first)
+    vocabulary: control tokens, then the others, most frequent first)
     head.gguf        architecture eagle3 as llama.cpp reads it, in export.dtype
     head-q8_0.gguf   the same with matrices in Q8_0
 Medusa, in export.out_medusa (layout B: blocks only, the output matrix is the teacher's):
@@ -55,19 +55,21 @@ GGUF_NAMES = {
 def main(config: Config) -> None:
     """Exports whatever has been trained."""
     teacher = teacher_of(config)
-    kinds = [kind for kind in ("eagle3", "medusa") if (config.folder / kind / "checkpoint.pt").exists()]
+    kinds = [kind for kind in ("eagle3", "medusa") if (config.heads_folder / kind / "checkpoint.pt").exists()]
     if not kinds:
         raise InputError(
-            f"{config.folder}: expected eagle3/checkpoint.pt or medusa/checkpoint.pt, got neither; train first"
+            f"{config.heads_folder}: expected eagle3/checkpoint.pt or medusa/checkpoint.pt, got neither; train first"
         )
     for kind in kinds:
-        checkpoint = read_checkpoint(config.folder / kind / "checkpoint.pt")
+        checkpoint = read_checkpoint(config.heads_folder / kind / "checkpoint.pt")
         {"eagle3": export_eagle3, "medusa": export_medusa}[kind](config, teacher, checkpoint)
         write_card(config, kind, out_folder(config, kind), teacher.name, teacher.source_sha256)
 
 
 def out_folder(config: Config, kind: str) -> Path:
-    return Path(getattr(config.export, f"out_{kind}") or config.folder / "export" / kind)
+    """Variants are studied, not shipped: they never go where the configuration has its heads exported to."""
+    named = "" if config.variant else getattr(config.export, f"out_{kind}")
+    return Path(named or config.heads_folder / "export" / kind)
 
 
 def teacher_fields(config: Config, teacher: Teacher) -> dict:
@@ -225,12 +227,20 @@ def add_eagle3_fields(writer, shape: Shape, context: int) -> None:
     writer.add_bool("eagle3.norm_before_fc", False)
 
 
+def rotated_heads(name: str, shape: Shape) -> int:
+    """How many heads a matrix makes that are rotated; 0 for all but q and k."""
+    return shape.heads if ".q_proj." in name else shape.kv_heads if ".k_proj." in name else 0
+
+
 def gguf_rows(name: str, values: torch.Tensor, shape: Shape) -> torch.Tensor:
     """GGUF holds rows of q and k in rotated pairs (0, 1), (2, 3), ...: row h * half + j of a head becomes 2j + h."""
-    for part, heads in (("q_proj", shape.heads), ("k_proj", shape.kv_heads)):
-        if f".{part}." in name:
-            return values.reshape(heads, 2, -1, values.shape[1]).transpose(1, 2).reshape(values.shape)
-    return values
+    heads = rotated_heads(name, shape)
+    return values.reshape(heads, 2, -1, values.shape[1]).transpose(1, 2).reshape(values.shape) if heads else values
+
+
+def rows_from_gguf(name: str, values: torch.Tensor, shape: Shape) -> torch.Tensor:
+    heads = rotated_heads(name, shape)
+    return values.reshape(heads, -1, 2, values.shape[1]).transpose(1, 2).reshape(values.shape) if heads else values
 
 
 def copy_tokenizer(writer, teacher: Path) -> None:
@@ -252,7 +262,6 @@ def copy_tokenizer(writer, teacher: Path) -> None:
 def load_exported_eagle3(folder: Path, taps: tuple[int, ...], teacher: Teacher) -> Eagle3:
     """The head as its files say it, rounding included, for simulation."""
     config = read_json(folder / "config.json")
-    tensors = load_file(folder / "model.safetensors")
     shape = Shape(
         hidden=config["hidden_size"],
         intermediate=config["intermediate_size"],
@@ -266,7 +275,7 @@ def load_exported_eagle3(folder: Path, taps: tuple[int, ...], teacher: Teacher) 
         teacher_layers=teacher.layers,
         teacher_vocabulary=teacher.vocab,
     )
-    ids = tensors["d2t"] + torch.arange(len(tensors["d2t"]))
+    tensors, ids = read_safetensors(folder) if (folder / "model.safetensors").exists() else read_gguf(folder, shape)
     device = teacher.embedding.device
     model = Eagle3(shape, teacher.embedding.detach(), ids.to(device)).to(device)
     layer = {name.removeprefix("midlayer.").removesuffix(".weight"): tensor.float() for name, tensor in tensors.items()}
@@ -286,6 +295,28 @@ def load_exported_eagle3(folder: Path, taps: tuple[int, ...], teacher: Teacher) 
         }
     )
     return model.requires_grad_(False).eval()
+
+
+def read_safetensors(folder: Path) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+    """Tensors, and the teacher's ids of the draft vocabulary."""
+    tensors = load_file(folder / "model.safetensors")
+    return tensors, tensors["d2t"] + torch.arange(len(tensors["d2t"]))
+
+
+def read_gguf(folder: Path, shape: Shape) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+    """The same from head-q8_0.gguf: what an engine that was given only this file computes with."""
+    import gguf
+
+    path = folder / "head-q8_0.gguf"
+    if not path.exists():
+        raise InputError(f"{folder}: expected model.safetensors or head-q8_0.gguf, got neither; run the step export")
+    stored = {tensor.name: tensor for tensor in gguf.GGUFReader(path).tensors}
+    tensors = {
+        name: torch.tensor(gguf.quants.dequantize(stored[theirs].data, stored[theirs].tensor_type))
+        for name, theirs in GGUF_NAMES.items()
+    }
+    ids = torch.tensor(stored["d2t"].data, dtype=torch.int64)
+    return {name: rows_from_gguf(name, tensor, shape) for name, tensor in tensors.items()}, ids
 
 
 # Medusa

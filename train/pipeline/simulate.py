@@ -1,13 +1,14 @@
 """How well exported heads would draft, without an engine: teacher-forced on texts the teacher wrote greedily.
 
-Texts are the held-aside distilled answers, or turns of the engine (simulate.turns: `{"turns": [{"tokens": [...],
-"prompt_tokens": n}]}`), whose rounds are then replayed: from the first token of an answer on, each round drafts below
+Texts are the held-aside distilled answers, or those of the engine (simulate.turns: `turns.json` of `espalier eval
+run`). Rounds are replayed: from the first token of an answer on, each round drafts below
 its root, gets as many tokens right as the tree contains of the true text, and the next root stands behind them.
 
 WORK/simulate/eagle3.json and medusa.json hold
     top        [depth][k]: how often the true token is among the k + 1 best, given the true path above it
-    settings   for each tree: tau (tokens a round, the bonus token included), accept_pos and reached by depth
-    grid       the same tau for many sizes, from which `trees` chooses
+    settings   for each tree: tau (tokens a round, the bonus token included), and by depth as the engine counts them:
+               reached, how often the tree had guesses there below the true path, and accept_pos, the share that was right
+    grid       the same tau for many sizes, from which `trees` chooses (EAGLE-3; simulate.grid = false leaves it out)
 """
 
 import copy
@@ -20,7 +21,7 @@ import torch
 from .card import write_card
 from .config import Config, InputError
 from .data import load_sequences
-from .draft_trees import Prefix, accepted, true_places
+from .draft_trees import Prefix, true_places
 from .eagle3 import Eagle3
 from .export import load_exported_eagle3, load_exported_medusa, out_folder
 from .files import read_json, write_arrays, write_json
@@ -66,7 +67,7 @@ def main(config: Config) -> None:
         found += 1
         with torch.inference_mode():
             result = facts | simulate(config, teacher, texts, out)
-        write_json(config.folder / "simulate" / f"{kind}.json", result)
+        write_json(config.heads_folder / "simulate" / f"{kind}.json", result)
         print_result(kind, result)
         write_card(config, kind, out, teacher.name, teacher.source_sha256)
     if not found:
@@ -91,15 +92,12 @@ def load_texts(config: Config) -> tuple[list[Text], str]:
 
 
 def turns_of(path: Path) -> list[Text]:
-    content = read_json(path)
-    turns = content["turns"] if isinstance(content, dict) and "turns" in content else content
     texts = []
-    for i, turn in enumerate(turns):
-        if not isinstance(turn, dict) or "tokens" not in turn or "prompt_tokens" not in turn:
-            raise InputError(f"{path}: turn {i}: expected tokens and prompt_tokens, got {str(turn)[:60]!r}")
-        texts.append(
-            Text(torch.tensor(turn["tokens"], dtype=torch.int64), [(turn["prompt_tokens"], len(turn["tokens"]))])
-        )
+    for i, turn in enumerate(read_json(path)):
+        if not isinstance(turn, dict) or "prompt" not in turn or "tokens" not in turn:
+            raise InputError(f"{path}: turn {i}: expected prompt and tokens, got {str(turn)[:60]!r}")
+        tokens = torch.tensor(turn["prompt"] + turn["tokens"], dtype=torch.int64)
+        texts.append(Text(tokens, [(len(turn["prompt"]), len(tokens))]))
     return texts
 
 
@@ -122,8 +120,8 @@ class Replays:
         depth = max(setting["levels"] for setting in settings) + 2
         self.reaching, self.taking = (np.zeros((len(settings), depth), np.int64) for _ in range(2))
 
-    def add(self, text: Text, lengths: np.ndarray) -> None:
-        """lengths [settings, roots]: accepted drafts below each of text.roots."""
+    def add(self, text: Text, lengths: np.ndarray, judged: np.ndarray) -> None:
+        """[settings, roots]: accepted drafts, and depths at which the tree had guesses, below each of text.roots."""
         number = np.arange(len(self.settings))
         first = 0  # the place of an answer's first root among all roots
         for begin, end in text.answers:
@@ -132,10 +130,11 @@ class Replays:
             while (going := root < end - 1).any():
                 who = number[going]
                 left = end - 1 - root[going]  # true tokens behind the root
-                length = np.minimum(lengths[who, first + root[going] - begin], left)
+                place = first + root[going] - begin
+                length = np.minimum(lengths[who, place], left)
                 self.rounds[who] += 1
                 self.tokens[who] += np.minimum(length + 1, left)
-                self.reaching[who, np.minimum(length + 1, left)] += 1
+                self.reaching[who, np.minimum(judged[who, place], left)] += 1
                 self.taking[who, length] += 1
                 root[going] += length + 1
             first += max(end - 1 - begin, 0)
@@ -161,10 +160,13 @@ class Replays:
 
 def simulate_eagle3(config: Config, teacher: Teacher, texts: list[Text], out: Path) -> dict:
     model = load_exported_eagle3(out, tuple(config.eagle3.taps), teacher)
-    models = smaller_vocabularies(model, load_vocabulary(config).order)
     depths = config.simulate.depths
-    named = Replays(named_settings(len(model.ids)))
-    grid = Replays(grid_settings(list(models), depths))
+    models, grid = {len(model.ids): model}, []
+    if config.simulate.grid:
+        models = smaller_vocabularies(model, load_vocabulary(config).order)
+        grid = grid_settings(list(models), depths)
+    named = named_settings(len(model.ids))
+    replays = Replays(named + grid)
     top = np.zeros((depths, TOP + 1), np.int64)
     progress = Progress("simulate eagle3", len(texts))
     for done, text in enumerate(texts, 1):
@@ -174,17 +176,15 @@ def simulate_eagle3(config: Config, teacher: Teacher, texts: list[Text], out: Pa
         table = {}
         for size, variant in models.items():
             prefix = Prefix(variant, tokens, taps[0])
-            for width in widths_of(grid.settings + named.settings, size):
-                levels = max(
-                    setting["levels"] for setting in grid.settings + named.settings if setting["expand"] == width
-                )
+            for width in widths_of(replays.settings, size):
+                levels = max(setting["levels"] for setting in replays.settings if setting["expand"] == width)
                 places = true_places(variant, prefix, tokens, roots, width, levels)
-                table[size, width] = accepted(places, list(NODES)).cpu().numpy()
-        for replays in (named, grid):
-            replays.add(text, np.stack([lengths_of(table, setting) for setting in replays.settings]))
+                table[size, width] = torch.stack((places.accepted(NODES), places.judged(NODES))).cpu().numpy()
+        replays.add(text, *np.stack([lengths_of(table, setting) for setting in replays.settings], axis=1))
         progress.show(done)
     shares = top.cumsum(-1)[:, :TOP] / top.sum(-1, keepdims=True).clip(min=1)
-    return {"top": shares.tolist(), "settings": named.facts(details=True), "grid": grid.facts(details=False)}
+    facts = {"top": shares.tolist(), "settings": replays.facts(details=True)[: len(named)]}
+    return facts | ({"grid": replays.facts(details=False)[len(named) :]} if grid else {})
 
 
 def smaller_vocabularies(model: Eagle3, order: np.ndarray) -> dict[int, Eagle3]:
@@ -217,8 +217,8 @@ def widths_of(settings: list[dict], vocabulary: int) -> list[int]:
 
 
 def lengths_of(table: dict, setting: dict) -> np.ndarray:
-    """[roots] of one setting. table[vocabulary, width]: [len(NODES), roots, levels]."""
-    return table[setting["vocabulary"], setting["expand"]][NODES.index(setting["nodes"]), :, setting["levels"] - 1]
+    """Accepted and judged of one setting, [2, roots]. table[vocabulary, width]: [2, len(NODES), roots, levels]."""
+    return table[setting["vocabulary"], setting["expand"]][:, NODES.index(setting["nodes"]), :, setting["levels"] - 1]
 
 
 def restricted(model: Eagle3, kept: np.ndarray) -> Eagle3:
@@ -262,17 +262,14 @@ def simulate_medusa(config: Config, teacher: Teacher, texts: list[Text], out: Pa
         all_ranks.append(medusa_ranks(model, teacher, text))
         progress.show(done)
     joined = np.concatenate(all_ranks)
-    write_arrays(config.folder / "simulate" / "medusa_ranks.npz", ranks=joined)
+    write_arrays(config.heads_folder / "simulate" / "medusa_ranks.npz", ranks=joined)
     trees = {f"chain of {model.heads}": [[0] * depth for depth in range(1, model.heads + 1)]}
     trees |= {f"static tree of {nodes}": best_tree(joined, nodes) for nodes in sorted({*config.trees.sizes, 16, 60})}
     replays = Replays(
         [{"name": name, "nodes": len(tree) + 1, "levels": max(map(len, tree))} for name, tree in trees.items()]
     )
     for text, ranks in zip(texts, all_ranks):
-        replays.add(
-            text,
-            np.array([[accepted_of(paths, row) for row in ranks.tolist()] for paths in map(path_set, trees.values())]),
-        )
+        replays.add(text, *np.stack([static_rounds(tree, ranks) for tree in trees.values()], axis=1))
     counts = np.stack([np.bincount(column[column >= 0], minlength=TOP + 1) for column in joined.T])
     shares = counts.cumsum(-1)[:, :TOP] / counts.sum(-1, keepdims=True).clip(min=1)
     return {"top": shares.tolist(), "settings": replays.facts(details=True)}
@@ -292,8 +289,13 @@ def medusa_ranks(model: Medusa, teacher: Teacher, text: Text) -> np.ndarray:
     return ranks.cpu().numpy().astype(np.int16)
 
 
-def path_set(choices: list[list[int]]) -> set[tuple[int, ...]]:
-    return {tuple(path) for path in choices}
+def static_rounds(choices: list[list[int]], ranks: np.ndarray) -> np.ndarray:
+    """[2, roots]: accepted drafts of a static tree, and depths at which it had guesses."""
+    nodes = {tuple(path) for path in choices}
+    with_children = {path[:-1] for path in nodes}
+    accepted = [accepted_of(nodes, row) for row in ranks.tolist()]
+    judged = [length + (tuple(row[:length]) in with_children) for length, row in zip(accepted, ranks.tolist())]
+    return np.array((accepted, judged))
 
 
 def accepted_of(nodes: set[tuple[int, ...]], ranks: list[int]) -> int:

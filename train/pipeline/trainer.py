@@ -22,7 +22,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from .config import Config, InputError, digest
-from .data import Batches, load_sequences
+from .data import Batches, load_training_sequences
 from .eagle3 import Eagle3, shape_of
 from .files import written_whole
 from .labels import label_rows, make_labels
@@ -154,7 +154,7 @@ def recipe_digest(config: Config, kind: str, teacher: Teacher) -> str:
     for name in NOT_PART_OF_THE_RECIPE:
         recipe.pop(name, None)
     vocabulary = config.vocabulary if kind == "eagle3" else None
-    return digest(recipe, vocabulary, config.seed, teacher.source_sha256)
+    return digest(recipe, config.data, vocabulary, config.seed, teacher.source_sha256)
 
 
 def save_checkpoint(path: Path, step: int, model: nn.Module, optimiser, recipe: str) -> None:
@@ -267,12 +267,12 @@ def join_ranks() -> tuple[int, int]:
 
 def train(config: Config, kind: str, rank: int, world: int) -> None:
     section = getattr(config, kind)
-    folder = config.folder / kind
+    folder = config.heads_folder / kind
     torch.manual_seed(config.seed)
     teacher = teacher_of(config)
     device = teacher.embedding.device
     task = TASKS[kind](config, teacher)
-    sequences = load_sequences(config, "train")
+    sequences = load_training_sequences(config)
     batches = Batches(sequences, section.tokens_per_batch, section.max_tokens, config.seed, rank, world)
     feed = Feed(batches, task.steps, device)
     optimiser = make_optimiser(task.model, section, device)

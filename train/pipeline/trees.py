@@ -7,26 +7,31 @@ node again and again gives the best tree of every size, and the list in that ord
 
 Dynamic trees. The best setting gives the most tokens for each second of a round:
 
-    tau(M, levels, K, N) / (verify(M) + draft(K, N) * levels)
+    tau(M, levels, K, N) / (verify(M) + levels * draft(K, N))
 
-with times from trees.step_costs: JSON with a list `figures` of objects `name` ("step" for a pass of the teacher,
-"draft" for one of the head), `rows`, `seconds` (or `median`), and for drafts `vocabulary`; several contexts are
-averaged. Without draft figures a pass is taken to cost the share of the teacher's weights that the head reads, without
-any times all passes of the teacher are taken to cost the same.
+with times from trees.step_costs, what `espalier bench --json --draft eagle3` printed: `step` figures of the teacher, the
+mean of all contexts, and `round_draft`, which trees.draft_levels passes of the head share. A pass of other sizes costs
+more or less in proportion to the weights it reads and to what the teacher takes for as many rows. Without a
+round_draft a pass is taken to cost the share of the teacher's weights that the head reads, without any times all steps
+of the teacher are taken to cost the same.
 
-WORK/trees/ gets medusa-SIZE.json (lists of paths, best node first) and eagle3.json; the choices also go beside the
-exported heads, as choices-SIZE.json and choices.json, the one of 16 nodes or the first size that was asked for.
+WORK/trees/ gets medusa-SIZE.json (lists of paths, best node first) and eagle3.json. Beside the exported heads go
+choices-SIZE.json and choices.json, the one of 16 nodes or the first size that was asked for, and into their config.json
+what the engine should do with them (espalier.suggested, docs/drafters.md), for the instruction set of the step costs
+where these tell it.
 """
 
 import heapq
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from .config import Config, InputError
+from .config import Config, InputError, TreesConfig
 from .export import out_folder
 from .files import read_arrays, read_json, write_json
+from .teacher import source_bytes
 
 DEFAULT_SIZE = 16
 SUGGESTIONS = 5
@@ -34,14 +39,17 @@ CHEAPEST_DRAFT = 0.02  # of a step of one row: a head pass never costs less than
 
 
 def main(config: Config) -> None:
-    folder = config.folder / "simulate"
+    folder = config.heads_folder / "simulate"
     medusa, eagle3 = folder / "medusa_ranks.npz", folder / "eagle3.json"
     if not medusa.exists() and not eagle3.exists():
         raise InputError(f"{folder}: expected medusa_ranks.npz or eagle3.json, got neither; run the step simulate")
     if medusa.exists():
         write_static_trees(config, read_arrays(medusa, "ranks")[0])
     if eagle3.exists():
-        suggest(config, read_json(eagle3))
+        found = read_json(eagle3)
+        if "grid" not in found:
+            raise InputError(f"{eagle3}: expected a grid, got none; run the step simulate with simulate.grid = true")
+        suggest(config, found)
 
 
 # Static trees
@@ -52,13 +60,14 @@ def write_static_trees(config: Config, ranks: np.ndarray) -> None:
     for size in config.trees.sizes:
         choices = best_tree(ranks, size)
         gain = expected_gain(ranks, choices)
-        write_json(config.folder / "trees" / f"medusa-{size}.json", choices)
+        write_json(config.heads_folder / "trees" / f"medusa-{size}.json", choices)
         write_json(out / f"choices-{size}.json", choices)
         if size == (DEFAULT_SIZE if DEFAULT_SIZE in config.trees.sizes else config.trees.sizes[0]):
             write_json(out / "choices.json", choices)
         print(
             f"trees: Medusa, {size} nodes, {max(map(len, choices))} levels: {1 + gain:.3f} tokens expected", flush=True
         )
+    write_suggestion(config, "medusa", {"nodes": "auto", "depth": ranks.shape[1]}, "")
 
 
 def best_tree(ranks: np.ndarray, nodes: int) -> list[list[int]]:
@@ -98,35 +107,52 @@ def expected_gain(ranks: np.ndarray, choices: list[list[int]]) -> float:
 # Dynamic trees
 
 
-class StepCosts:
-    """Seconds of passes by rows, linear between measured numbers of rows and in proportion beyond them."""
+@dataclass
+class HeadWeights:
+    """What a pass of an EAGLE-3 head reads, for machines whose time goes into reading weights."""
 
-    def __init__(self, figures: list[dict], fallback_draft: float):
-        self.steps = mean_by(figures, "step", ("rows",)) or {(1,): 1.0}
-        self.drafts = mean_by(figures, "draft", ("rows", "vocabulary"))
-        self.fallback_draft = fallback_draft
+    layer: int  # weights besides the output matrix
+    hidden: int
+    vocabulary: int
+    teacher_bytes: int
+
+    def read(self, vocabulary: int) -> int:
+        return self.layer + vocabulary * self.hidden
+
+    @property
+    def share_of_teacher(self) -> float:
+        return 2.0 * self.read(self.vocabulary) / max(self.teacher_bytes, 1)
+
+
+class StepCosts:
+    """Seconds of passes by rows: linear between measured numbers of rows, in proportion beyond them."""
+
+    def __init__(self, figures: list[dict], trees: TreesConfig, head: HeadWeights):
+        self.steps = mean_by_rows(figures, "step") or {1: 1.0}
+        self.measured_rows = trees.draft_expand
+        rounds = mean_by_rows(figures, "round_draft")
+        self.pass_seconds = (
+            sum(rounds.values()) / len(rounds) / trees.draft_levels
+            if rounds
+            else max(head.share_of_teacher, CHEAPEST_DRAFT) * self.verify(self.measured_rows)
+        )
+        self.head = head
 
     def verify(self, rows: int) -> float:
-        return interpolated({r: seconds for (r,), seconds in self.steps.items()}, rows)
+        return interpolated(self.steps, rows)
 
     def draft(self, rows: int, vocabulary: int) -> float:
-        """A pass of the head over `rows` nodes. `vocabulary` picks the measured sizes around it."""
-        if not self.drafts:
-            return self.fallback_draft * self.verify(1)
-        sizes = sorted({size for _, size in self.drafts})
-        by_size = {
-            size: interpolated({r: s for (r, of), s in self.drafts.items() if of == size}, rows) for size in sizes
-        }
-        return interpolated(by_size, vocabulary)
+        """A pass of the head over `rows` nodes."""
+        of_rows = self.verify(rows) / self.verify(self.measured_rows)
+        return self.pass_seconds * of_rows * self.head.read(vocabulary) / self.head.read(self.head.vocabulary)
 
 
-def mean_by(figures: list[dict], name: str, keys: tuple[str, ...]) -> dict[tuple, float]:
+def mean_by_rows(figures: list[dict], name: str) -> dict[int, float]:
     groups = {}
     for figure in figures:
-        if figure.get("name") == name:
-            seconds = figure.get("seconds", figure.get("median"))
-            groups.setdefault(tuple(int(figure.get(key) or 0) for key in keys), []).append(float(seconds))
-    return {key: sum(values) / len(values) for key, values in groups.items()}
+        if figure.get("name") == name and figure.get("median_seconds") is not None:
+            groups.setdefault(int(figure.get("rows") or 0), []).append(float(figure["median_seconds"]))
+    return {rows: sum(values) / len(values) for rows, values in groups.items()}
 
 
 def interpolated(points: dict[int, float], at: int) -> float:
@@ -136,45 +162,68 @@ def interpolated(points: dict[int, float], at: int) -> float:
     return float(np.interp(at, known, [points[point] for point in known]))
 
 
-def read_costs(path: str, fallback_draft: float) -> StepCosts:
+@dataclass
+class Measurement:
+    """What trees.step_costs says; nothing without a file."""
+
+    figures: list[dict]
+    isa: str
+
+
+def read_measurement(path: str) -> Measurement:
     if not path:
-        return StepCosts([], fallback_draft)
+        return Measurement([], "")
     content = read_json(Path(path))
-    figures = content.get("figures") if isinstance(content, dict) else content
+    figures = content.get("figures") if isinstance(content, dict) else None
     if not isinstance(figures, list) or not any(isinstance(f, dict) and f.get("name") == "step" for f in figures):
         raise InputError(f'{path}: expected a list "figures" with at least one named "step", got {str(content)[:60]!r}')
-    return StepCosts([figure for figure in figures if isinstance(figure, dict)], fallback_draft)
+    return Measurement([figure for figure in figures if isinstance(figure, dict)], str(content.get("isa") or ""))
 
 
-def weight_share(config: Config, vocabulary: int) -> float:
-    """The head's weights over the teacher's, for a machine whose time goes into reading weights."""
+def head_weights(config: Config) -> HeadWeights:
     head = read_json(out_folder(config, "eagle3") / "config.json")
     h, f = head["hidden_size"], head["intermediate_size"]
     rows = (head["num_attention_heads"] + 2 * head["num_key_value_heads"]) * head["head_dim"]
     layer = 2 * h * rows + h * head["num_attention_heads"] * head["head_dim"] + 3 * h * f
-    teacher = Path(config.teacher.path)
-    size = (
-        teacher.stat().st_size
-        if teacher.is_file()
-        else sum(file.stat().st_size for file in teacher.glob("model*.safetensors"))
-    )
-    return max(2.0 * (layer + vocabulary * h) / max(size, 1), CHEAPEST_DRAFT)
+    return HeadWeights(layer, h, head["draft_vocab_size"], source_bytes(Path(config.teacher.path)))
 
 
 def suggest(config: Config, found: dict) -> None:
-    """Prints and writes the fastest settings of the grid."""
+    """Prints and writes the fastest settings of the grid, and tells the head's config.json."""
+    measured, head = read_measurement(config.trees.step_costs), head_weights(config)
+    costs = StepCosts(measured.figures, config.trees, head)
     rated = []
     for setting in found["grid"]:
-        costs = read_costs(config.trees.step_costs, weight_share(config, setting["vocabulary"]))
-        round_time = costs.verify(setting["nodes"]) + setting["levels"] * costs.draft(
-            setting["expand"], setting["vocabulary"]
-        )
-        rated.append(setting | {"speedup": setting["tau"] * costs.verify(1) / round_time})
+        drafting = setting["levels"] * costs.draft(setting["expand"], setting["vocabulary"])
+        speedup = setting["tau"] * costs.verify(1) / (costs.verify(setting["nodes"]) + drafting)
+        rated.append(setting | {"speedup": speedup})
     rated.sort(key=lambda setting: -setting["speedup"])
-    write_json(config.folder / "trees" / "eagle3.json", rated)
+    write_json(config.heads_folder / "trees" / "eagle3.json", rated)
     for setting in rated[:SUGGESTIONS]:
         print(
             "trees: EAGLE-3, M={nodes}, {levels} levels, K={expand}, vocabulary {vocabulary}: tau {tau:.3f}, "
             "{speedup:.2f} times plain decoding".format(**setting),
             flush=True,
         )
+    write_suggestion(config, "eagle3", suggestion_of(rated[0], head.vocabulary, config.trees), measured.isa)
+
+
+def suggestion_of(setting: dict, whole: int, trees: TreesConfig) -> dict:
+    """As the engine reads it."""
+    nodes = setting["nodes"] if trees.suggest_nodes == "best" else "auto"
+    cut = {"vocab": setting["vocabulary"]} if setting["vocabulary"] < whole else {}
+    return {"nodes": nodes, "depth": setting["levels"], "expand": setting["expand"]} | cut
+
+
+def write_suggestion(config: Config, kind: str, suggestion: dict, isa: str) -> None:
+    """espalier.suggested of a head. With an instruction set only what is said about that one is replaced."""
+    path = out_folder(config, kind) / "config.json"
+    head = read_json(path)
+    suggested = head.setdefault("espalier", {}).setdefault("suggested", {})
+    with_ngram = kind == "eagle3" and config.trees.suggest_ngram
+    suggested["drafters"] = [kind, "ngram"] if with_ngram else [kind]
+    if isa:
+        suggested.setdefault("isa", {})[isa] = suggestion
+    else:
+        suggested |= suggestion
+    write_json(path, head)

@@ -3,7 +3,8 @@
 WORK/vocabulary/<hash>/ holds
   ids.npy      int64, ascending teacher ids of the draft vocabulary
   d2t.npy      int64, ids[i] - i: the offsets EAGLE-3 files store
-  order.json   the same teacher ids by falling frequency: a prefix of it is the best smaller vocabulary
+  order.json   the same teacher ids, control tokens first, the others by falling frequency: a prefix of it is the best
+               smaller vocabulary that still can end an answer
   report.json  coverage of the training and of the held-aside answers for several sizes
 The hash is that of the distilled data and the size, so a vocabulary is made once and found again.
 """
@@ -25,7 +26,7 @@ TABLE = (1024, 2048, 4096, 8192, 12288, 16384, 24576, 32768, 49152, 65536)
 @dataclass
 class Vocabulary:
     ids: np.ndarray  # int64, ascending
-    order: np.ndarray  # int64, the same ids by falling frequency
+    order: np.ndarray  # int64, the same ids: control tokens, then the others by falling frequency
 
     @property
     def d2t(self) -> np.ndarray:
@@ -82,8 +83,8 @@ def choose(counts: np.ndarray, control_ids: np.ndarray, size: int) -> Vocabulary
         raise InputError(f"vocabulary.size: expected at least the {len(control)} control tokens, got {size}")
     by_frequency = np.argsort(-counts, kind="stable")
     others = by_frequency[~np.isin(by_frequency, control)][: size - len(control)]
-    ids = np.sort(np.concatenate((control, others)))
-    return Vocabulary(ids, ids[np.argsort(-counts[ids], kind="stable")])
+    order = np.concatenate((control, others))
+    return Vocabulary(np.sort(order), order)
 
 
 def make_report(counts: np.ndarray, held: np.ndarray, vocabulary: Vocabulary) -> dict:

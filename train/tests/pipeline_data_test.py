@@ -12,6 +12,7 @@ import json
 import shutil
 import sys
 import tempfile
+import types
 import unittest
 from pathlib import Path
 from unittest import mock
@@ -26,7 +27,7 @@ from safetensors.torch import load_file
 
 import run
 from pipeline import data, distil, generator, loops, prepare, teacher, tokens, vocabulary
-from pipeline.config import Config, InputError, read_config
+from pipeline.config import Config, DataConfig, InputError, read_config
 
 TINY = ROOT / "tests" / "data" / "tiny"
 DEFAULT_MODEL = ROOT / "models" / "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -138,6 +139,19 @@ class ConfigurationTest(Scratch):
         for path in sorted((ROOT / "train" / "configs").glob("*.toml")):
             with self.subTest(path.name):
                 read_config(path)
+
+    def test_settings_beat_the_file(self):
+        (self.folder / "config.toml").write_text(self.plain())
+        config = read_config(self.folder / "config.toml", ["distil.batch=9", "data.text='prompts'", "variant = 'a'"])
+        self.assertEqual((config.distil.batch, config.data.text), (9, "prompts"))
+        self.assertEqual((config.folder, config.heads_folder), (Path("w"), Path("w/variants/a")))
+
+    def test_a_setting_that_is_none_is_refused(self):
+        (self.folder / "config.toml").write_text(self.plain())
+        for setting in ("distil.batch", "distil.batch=many", "=3", "work.path='a'", "distil.bach=3"):
+            with self.subTest(setting), self.assertRaises(InputError) as caught:
+                read_config(self.folder / "config.toml", [setting])
+            self.assertNotIn("\n", str(caught.exception))
 
     def test_an_unknown_step_ends_with_one_line(self):
         with contextlib.redirect_stderr(io.StringIO()) as err:
@@ -581,7 +595,7 @@ class VocabularyTest(Scratch):
         counts = np.array([0, 5, 0, 9, 1, 7, 7, 0])
         found = vocabulary.choose(counts, np.array([0, 2]), 5)
         self.assertEqual(found.ids.tolist(), [0, 2, 3, 5, 6])
-        self.assertEqual(found.order.tolist(), [3, 5, 6, 0, 2])
+        self.assertEqual(found.order.tolist(), [0, 2, 3, 5, 6])  # whatever is cut off, an answer can end
         self.assertEqual((found.d2t + np.arange(5)).tolist(), found.ids.tolist())
 
     def test_a_vocabulary_too_small_for_the_control_tokens_is_refused(self):
@@ -602,6 +616,40 @@ class VocabularyTest(Scratch):
         config.vocabulary.size = 100
         with self.assertRaises(InputError):
             vocabulary.load_vocabulary(config)
+
+
+class TrainingDataTest(unittest.TestCase):
+    """Two sequences: a prompt with two answers, and one whose prompt begins alike; 1 and 2 are control tokens."""
+
+    def load(self, **options) -> data.Sequences:
+        tokens = np.array([1, 7, 8, 2, 21, 22, 2, 9, 23, 1, 7, 5, 24], np.int32)
+        answer = np.array([0, 0, 0, 0, 1, 1, 0, 0, 1, 0, 0, 0, 1], bool)
+        everything = data.Sequences(tokens, answer, np.array([0, 9, 13]), np.array([4, 6]), np.ones(2, bool))
+        config = types.SimpleNamespace(data=DataConfig(**options), seed=1, folder=Path("unused"))
+        with (
+            mock.patch.object(data, "load_sequences", return_value=everything),
+            mock.patch.object(data, "read_arrays", return_value=[np.array([1, 2])]),
+        ):
+            return data.load_training_sequences(config)
+
+    def parts(self, sequences):
+        return [
+            (tokens.tolist(), np.flatnonzero(answer).tolist())
+            for tokens, answer in map(sequences.sequence, range(len(sequences)))
+        ]
+
+    def test_prompts_end_before_the_first_answer_and_their_common_beginning_is_not_learned(self):
+        found = self.parts(self.load(text="prompts"))
+        self.assertEqual(found, [([1, 7, 8, 2], [2, 3]), ([1, 7, 5], [2])])
+
+    def test_control_tokens_are_stripped_from_prompts_and_answers(self):
+        found = self.parts(self.load(control_tokens="stripped"))
+        self.assertEqual(found, [([7, 8, 21, 22, 9, 23], [2, 3, 5]), ([7, 5, 24], [2])])
+
+    def test_fewer_sequences_are_a_choice_of_all(self):
+        self.assertEqual(len(self.load(sequences=5)), 2)
+        (found,) = self.parts(self.load(sequences=1))
+        self.assertIn(found, self.parts(self.load()))
 
 
 class BatchesTest(unittest.TestCase):

@@ -7,6 +7,7 @@ build/bin/espalier and are skipped without it.
 """
 
 import contextlib
+import copy
 import io
 import itertools
 import json
@@ -44,7 +45,7 @@ from pipeline.config import (
     TreesConfig,
     VocabularyConfig,
 )
-from pipeline.draft_trees import ABSENT, Prefix, accepted, true_places
+from pipeline.draft_trees import ABSENT, Places, Prefix, true_places
 from pipeline.files import sha256_of, write_arrays, write_json
 from pipeline.teacher import teacher_of
 from pipeline.vocabulary import vocabulary_folder
@@ -371,27 +372,66 @@ class Trained(Scratch):
                     torch.tensor([root]),
                     width,
                     levels,
-                )[0]
+                )
                 for depth, levels_used in itertools.product(range(levels), range(levels)):
-                    self.assertEqual(places[levels_used, depth].item(), self.place(found, target, depth, levels_used))
+                    expected = self.place(found, target[: depth + 1], levels_used)
+                    self.assertEqual(places.true[0, levels_used, depth].item(), expected)
+                    best = min(
+                        (
+                            self.place(found, path, levels_used)
+                            for _, path in found[depth]
+                            if path[:-1] == target[:depth]
+                        ),
+                        default=ABSENT,
+                    )
+                    self.assertEqual(places.best[0, levels_used, depth].item(), best)
 
     def taps_of(self, tokens):
         return self.teacher.features(tokens[None], TAPS)[1][0]
 
-    def place(self, found, target, depth, levels_used):
-        path = target[: depth + 1]
+    def place(self, found, path, levels_used):
         scores = {candidate: score for level in found[: levels_used + 1] for score, candidate in level}
         return sum(score > scores[path] for score in scores.values()) if path in scores else ABSENT
 
     def test_a_chain_accepts_while_the_best_token_is_the_true_one(self):
         roots = torch.arange(1, 36)
         places = true_places(self.model, Prefix(self.model, self.tokens, self.taps), self.tokens, roots, 1, 3)
-        lengths = accepted(places, [4])[0, :, 2]
+        lengths = places.accepted([4])[0, :, 2]
         rows = self.model.unrolled(self.tokens[None], self.taps[None], 3, torch.arange(40))
         steps = [self.model.ids[self.model.logits(a).argmax(-1)] for a in rows]
         for root, length in zip(roots.tolist(), lengths.tolist()):
             right = [steps[s][root - 1] == self.tokens[root + 1 + s] for s in range(3)]
             self.assertEqual(length, next((s for s, hit in enumerate(right) if not hit), 3))
+
+    def test_depths_without_guesses_below_the_true_path_are_not_judged(self):
+        places = Places(torch.tensor([[[0, 4, 9]]]), torch.tensor([[[0, 3, 7]]]))
+        self.assertEqual(places.accepted([2, 5, 9, 11]).flatten().tolist(), [1, 1, 2, 3])
+        self.assertEqual(places.judged([2, 5, 9, 11]).flatten().tolist(), [1, 2, 3, 3])
+        found = simulate.static_rounds([[0], [1], [0, 0]], np.array([[0, 1], [1, 0], [2, 0]]))
+        self.assertEqual(found.tolist(), [[1, 1, 0], [2, 1, 1]])
+
+    def test_a_head_is_read_back_from_its_gguf_alone(self):
+        folder = self.folder / "alone"
+        folder.mkdir()
+        for name in ("config.json", "head-q8_0.gguf"):
+            (folder / name).symlink_to(self.eagle3 / name)
+        found = export.load_exported_eagle3(folder, tuple(TAPS), self.teacher)
+        self.assertTrue(torch.equal(found.ids, self.model.ids))
+        for name, parameter in self.model.named_parameters():
+            error = (dict(found.named_parameters())[name] - parameter).abs().max() / parameter.abs().max()
+            self.assertLess(error, 0.005, name)
+
+    def test_turns_of_the_engine_are_simulated_behind_their_prompts(self):
+        write_json(self.folder / "turns.json", [{"prompt": [5, 6, 7], "tokens": [8, 9, 10, 11]}])
+        (text,) = simulate.turns_of(self.folder / "turns.json")
+        self.assertEqual((text.tokens.tolist(), text.answers), ([5, 6, 7, 8, 9, 10, 11], [(3, 7)]))
+        config = copy.deepcopy(self.config)
+        config.work = str(self.folder)
+        config.export = ExportConfig(str(self.eagle3), str(self.medusa), "float32")
+        config.simulate.turns, config.simulate.grid = [str(self.folder / "turns.json")], False
+        quietly(simulate.main, config)
+        found = json.loads((self.folder / "simulate" / "eagle3.json").read_text())
+        self.assertEqual((found["source"], found["sequences"], "grid" in found), ("turns.json", 1, False))
 
     def test_simulate_and_trees_leave_figures_and_choices(self):
         quietly(simulate.main, self.config)
@@ -402,6 +442,8 @@ class Trained(Scratch):
         self.assertIn("EAGLE-3, M=", output)
         choices = json.loads((self.medusa / "choices.json").read_text())
         self.assertLessEqual(len(choices), 15)
+        suggested = json.loads((self.eagle3 / "config.json").read_text())["espalier"]["suggested"]
+        self.assertEqual((suggested["drafters"], suggested["nodes"]), (["eagle3"], "auto"))
         self.assertIn("| chain of 5 |", (self.eagle3 / "README.md").read_text())
 
     def engine(self, *arguments):
@@ -443,11 +485,11 @@ class Trained(Scratch):
         with torch.inference_mode():
             prefix = Prefix(self.model, text.tokens, self.taps_of(text.tokens))
             places = true_places(self.model, prefix, text.tokens, text.roots, 4, 6)
-        return accepted(places, [16])[0, :, 5].numpy()
+        return places.accepted([16])[0, :, 5].numpy()
 
     def medusa_lengths(self, text, choices):
         ranks = simulate.medusa_ranks(export.load_exported_medusa(self.medusa, self.teacher), self.teacher, text)
-        return np.array([simulate.accepted_of(simulate.path_set(choices), row) for row in ranks.tolist()])
+        return simulate.static_rounds(choices, ranks)[0]
 
     def replayed(self, text, lengths):
         """Accept lengths round by round. The engine drafts no further than the answer may go, which the end of the text
@@ -461,6 +503,23 @@ class Trained(Scratch):
 
 
 class Training(Scratch):
+    def test_a_variant_leaves_the_heads_of_others_alone(self):
+        config = self.prepared()
+        config.variant, config.export.out_eagle3 = "shallow", str(self.folder / "shipped")
+        quietly(trainer.main, config, "eagle3")
+        quietly(export.main, config)
+        folder = self.folder / "work" / "variants" / "shallow"
+        self.assertTrue((folder / "eagle3" / "checkpoint.pt").exists())
+        self.assertTrue((folder / "export" / "eagle3" / "head-q8_0.gguf").exists())
+        self.assertFalse((self.folder / "shipped").exists() or (self.folder / "work" / "eagle3").exists())
+
+    def test_a_checkpoint_of_other_data_is_refused(self):
+        config = self.prepared()
+        quietly(trainer.main, config, "eagle3")
+        config.data.sequences = 3
+        with self.assertRaisesRegex(InputError, "made by another recipe"):
+            quietly(trainer.main, config, "eagle3")
+
     def parameters(self, config, kind="eagle3"):
         return trainer.read_checkpoint(config.folder / kind / "checkpoint.pt")
 
@@ -566,10 +625,11 @@ class Replay(unittest.TestCase):
         text = simulate.Text(torch.arange(12), [(2, 8), (10, 12)])
         self.assertEqual(text.roots.tolist(), [2, 3, 4, 5, 6, 10])
         replays = simulate.Replays([{"levels": 3}, {"levels": 3}])
-        replays.add(text, np.array([[2, 9, 9, 0, 3, 0], [0, 0, 0, 0, 0, 0]]))
+        lengths = np.array([[2, 9, 9, 0, 3, 0], [0, 0, 0, 0, 0, 0]])
+        replays.add(text, lengths, np.array([[2, 9, 9, 1, 3, 1], [1, 1, 1, 1, 1, 0]]))
         first, second = replays.facts(details=True)
         self.assertEqual((first["rounds"], first["tau"]), (4, 6 / 4))  # 2..5, 5..6, 6..8; 10..12
-        self.assertEqual(first["reached"], [4, 1, 1])
+        self.assertEqual(first["reached"], [4, 1, 0])  # two accepted below 2, and no guesses under them
         self.assertEqual((second["rounds"], second["tau"]), (6, 1.0))
         self.assertEqual(second["accept_pos"], [0.0, None, None])
 
@@ -588,16 +648,42 @@ class Trees(unittest.TestCase):
         self.assertEqual(sum(visits[tuple(path)] for path in found), best)
         self.assertEqual(found, trees.best_tree(ranks[:, :2], 9)[:5])  # best first: a smaller tree is its beginning
 
-    def test_costs_are_interpolated_between_rows_and_vocabularies(self):
-        figures = [
-            {"name": "step", "rows": r, "median": s, "context": c} for c in (1, 2) for r, s in ((1, 1.0), (16, 2.5))
-        ]
-        figures += [{"name": "draft", "rows": 1, "seconds": s, "vocabulary": v} for v, s in ((4000, 0.1), (8000, 0.2))]
-        costs = trees.StepCosts(figures, 0.5)
+    def costs(self, figures):
+        """Of a head of 3,000 weights and 10 for each of 700 tokens, measured with passes of 4 rows and 5 levels."""
+        head = trees.HeadWeights(layer=3000, hidden=10, vocabulary=700, teacher_bytes=100_000)
+        return trees.StepCosts(figures, TreesConfig(draft_levels=5, draft_expand=4), head)
+
+    def test_costs_are_interpolated_between_rows_and_follow_the_weights(self):
+        steps = ((1, 1.0), (16, 2.5))
+        figures = [{"name": "step", "rows": r, "median_seconds": s, "context": c} for c in (1, 2) for r, s in steps]
+        figures.append({"name": "round_draft", "rows": None, "median_seconds": 1.5, "context": 128})
+        costs = self.costs(figures)
         self.assertAlmostEqual(costs.verify(6), 1.5)
         self.assertAlmostEqual(costs.verify(32), 5.0)
-        self.assertAlmostEqual(costs.draft(1, 6000), 0.15)
-        self.assertAlmostEqual(trees.StepCosts([], 0.5).draft(4, 100), 0.5)
+        self.assertAlmostEqual(costs.draft(4, 700), 0.3)
+        self.assertAlmostEqual(costs.draft(4, 200), 0.15)  # half of the weights
+        self.assertAlmostEqual(costs.draft(6, 700), 0.3 * 1.5 / 1.3)
+
+    def test_without_times_a_pass_costs_its_share_of_the_weights(self):
+        costs = self.costs([])
+        self.assertEqual(costs.verify(60), costs.verify(1))
+        self.assertAlmostEqual(costs.draft(4, 700), 0.2)  # 20,000 of 100,000 bytes
+
+    def test_a_suggestion_leaves_those_for_other_instruction_sets_alone(self):
+        with tempfile.TemporaryDirectory() as folder:
+            config = make_config(Path(folder))
+            path = export.out_folder(config, "eagle3") / "config.json"
+            write_json(
+                path, {"hidden_size": 8, "espalier": {"teacher": "t", "suggested": {"isa": {"avx2": {"depth": 3}}}}}
+            )
+            setting = {"nodes": 16, "levels": 5, "expand": 4, "vocabulary": 64, "tau": 4.0}
+            config.trees.suggest_ngram = True
+            trees.write_suggestion(config, "eagle3", trees.suggestion_of(setting, 96, config.trees), "avx512")
+            found = json.loads(path.read_text())
+        self.assertEqual((found["hidden_size"], found["espalier"]["teacher"]), (8, "t"))
+        suggested = {"nodes": "auto", "depth": 5, "expand": 4, "vocab": 64}
+        isas = {"avx2": {"depth": 3}, "avx512": suggested}
+        self.assertEqual(found["espalier"]["suggested"], {"drafters": ["eagle3", "ngram"], "isa": isas})
 
     def test_tap_ids_are_read_back_as_the_same_boundaries(self):
         self.assertEqual(export.tap_ids((2, 15, 27), 30), [1, 14, 26])
