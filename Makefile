@@ -7,7 +7,7 @@ export JOBS FUZZ_SECONDS
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo build model test test-fast test-arm test-train bench fuzz format format-check clean
+.PHONY: help demo build model test test-fast test-arm test-train test-report bench fuzz format format-check clean
 
 help: ## list what make can do
 	@echo "Espalier: speculation changes the speed, never the text. Start with: make demo"
@@ -35,6 +35,9 @@ test-arm: ## build for Arm and run the tests of the CPU device emulated
 
 test-train: ## test the training pipeline (installs PyTorch into train/.venv)
 	@scripts/test-train
+
+test-report: ## make reports of tiny runs and look at them in headless Chromium (installs it)
+	@scripts/test-report
 
 bench: ## run the benchmark programs of the release build
 	@scripts/bench

@@ -1,11 +1,16 @@
-// write_seeds FOLDER: small valid files for the fuzzers to start from, into FOLDER/gguf and FOLDER/safetensors.
+// write_seeds FOLDER: small valid files for the fuzzers to start from, into FOLDER/gguf,
+// FOLDER/safetensors and FOLDER/trace.
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
 
 #include "format/gguf_builder.h"
 #include "format/safetensors_builder.h"
+#include "trace/failure_dump.h"
+#include "trace/random_turn.h"
+#include "trace/trace_file.h"
 
 namespace espalier {
 namespace {
@@ -52,6 +57,18 @@ void write_safetensors_seeds(const std::filesystem::path& folder) {
   write_sharded_safetensors(folder, {SafetensorsBuilder().tensor("a", DType::u8, {1}, "a"), SafetensorsBuilder()});
 }
 
+// A whole trace, the lines of a turn as they are, and a dump.
+void write_trace_seeds(const std::filesystem::path& folder) {
+  std::filesystem::create_directories(folder);
+  const TracedTurn turn = random_turn(1);
+  std::ofstream(folder / "trace", std::ios::binary) << trace_bytes(TraceHeader{}) << trace_bytes(turn);
+  std::ofstream lines(folder / "turn", std::ios::binary);
+  for (const std::string& line : to_lines(turn)) lines << line << "\n";
+  std::vector<std::int32_t> plain = turn.tokens;
+  plain.back() += 1;
+  std::filesystem::rename(write_failure_dump(mismatch_dump(turn, plain, "length"), {}, folder), folder / "dump");
+}
+
 }  // namespace
 }  // namespace espalier
 
@@ -63,4 +80,5 @@ int main(int argc, char** argv) {
   const std::filesystem::path folder = argv[1];
   espalier::write_gguf_seeds(folder / "gguf");
   espalier::write_safetensors_seeds(folder / "safetensors");
+  espalier::write_trace_seeds(folder / "trace");
 }

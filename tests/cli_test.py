@@ -481,7 +481,7 @@ class Chat(unittest.TestCase):
 
     def test_ctrl_c_stops_the_answer_not_the_program(self):
         master, slave = pty.openpty()
-        process = subprocess.Popen([str(ESPALIER), "chat", "--model", MODEL, "--checked", "-n", "400", "--ignore-eos"],
+        process = subprocess.Popen([str(ESPALIER), "chat", "--model", MODEL, "--mode", "reference", "-n", "400", "--ignore-eos"],
                                    stdin=slave, stdout=slave, stderr=slave, start_new_session=True)
         os.close(slave)
         self.read_until(master, b"> ")

@@ -239,13 +239,13 @@ class Setup(unittest.TestCase):
         for tool in ("bash", "env", "grep", "cat"):
             (self.bin / tool).symlink_to(next(p for p in (pathlib.Path("/usr/bin", tool), pathlib.Path("/bin", tool))
                                               if p.exists()))
-        for tool in ("g++", "cmake", "ninja", "pkg-config", "clang-format"):
+        for tool in ("g++", "cmake", "ninja", "pkg-config", "clang-format", "mpirun"):
             self.command(tool, "exit 0")
         self.command("python3", "exit 0")
         self.command("apt-get", f'echo "apt-get $*" >> {self.calls}')
         self.user(0)
         self.installed_packages("libfmt-dev", "nlohmann-json3-dev", "libcli11-dev", "libpcre2-dev", "libicu-dev",
-                                "libsentencepiece-dev", "libssl-dev")
+                                "libsentencepiece-dev", "libssl-dev", "libzstd-dev")
 
     def command(self, name, body):
         path = self.bin / name
@@ -271,7 +271,8 @@ class Setup(unittest.TestCase):
         self.assertEqual((result.returncode, result.stdout, result.stderr, self.apt_calls()), (0, "", "", ""))
 
     def test_root_installs_exactly_what_is_missing(self):
-        self.installed_packages("nlohmann-json3-dev", "libcli11-dev", "libpcre2-dev", "libicu-dev", "libssl-dev")
+        self.installed_packages("nlohmann-json3-dev", "libcli11-dev", "libpcre2-dev", "libicu-dev", "libssl-dev",
+                                "libzstd-dev")
         (self.bin / "ninja").unlink()
         result = self.setup_script("build")
         self.assertEqual(result.returncode, 0, result.stderr)
@@ -299,7 +300,7 @@ class Setup(unittest.TestCase):
         result = self.setup_script("--libraries", "build", "test", "arm")
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertEqual(result.stdout.split(), "libfmt-dev nlohmann-json3-dev libcli11-dev libpcre2-dev libicu-dev "
-                         "libsentencepiece-dev libssl-dev libgtest-dev libgmock-dev libbenchmark-dev".split())
+                         "libsentencepiece-dev libssl-dev libzstd-dev libgtest-dev libgmock-dev libbenchmark-dev".split())
         self.assertEqual(self.apt_calls(), "")
 
     def test_a_failing_apt_is_one_line_of_ours(self):

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 
 #include "base/error.h"
+#include "eval/statistics.h"
 
 namespace espalier {
 namespace {
@@ -13,13 +13,6 @@ namespace {
 constexpr double kSampleSeconds = 0.05;
 constexpr std::size_t kFewestCalls = 3;
 constexpr std::size_t kMostCalls = 500;
-
-double quantile(std::span<const double> sorted, double share) {
-  const double at = share * static_cast<double>(sorted.size() - 1);
-  const auto below = static_cast<std::size_t>(std::floor(at));
-  const std::size_t above = std::min(below + 1, sorted.size() - 1);
-  return sorted[below] + (at - std::floor(at)) * (sorted[above] - sorted[below]);
-}
 
 }  // namespace
 

@@ -12,4 +12,12 @@ std::string_view build_commit() {
   return ESPALIER_COMMIT;
 }
 
+std::string_view build_compiler() {
+  return ESPALIER_COMPILER;
+}
+
+std::string_view build_flags() {
+  return ESPALIER_FLAGS;
+}
+
 }  // namespace espalier

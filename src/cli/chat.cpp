@@ -1,12 +1,14 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "cli/answer_records.h"
 #include "cli/answer_screen.h"
 #include "cli/answering.h"
 #include "cli/commands.h"
 #include "cli/interrupt.h"
 #include "cli/line_reader.h"
 #include "cli/report.h"
+#include "cli/run_configuration.h"
 
 namespace espalier {
 namespace {
@@ -16,6 +18,7 @@ struct ConversationFlags {
   SamplingFlags sampling;
   SpeculationFlags speculation;
   ChatFlags chat;
+  RecordFlags records;
 };
 
 constexpr std::string_view kHelp = "/reset starts a new conversation, /exit or Ctrl-D leaves, Ctrl-C stops an answer\n";
@@ -41,10 +44,10 @@ std::optional<std::string> next_line(LineReader& lines, InterruptGuard& interrup
   }
 }
 
-GenerateResult answer(Answering& answering, const std::string& line, const TextOptions& options,
+GenerateResult answer(AnswerRecords& records, Answering& answering, const std::string& line, const TextOptions& options,
                       const InterruptGuard& interrupt) {
   AnswerScreen screen(interrupt, true);
-  const TextResult result = answering.answer(line, false, options, screen.events());
+  const TextResult result = records.answer(answering, line, false, options, screen.events());
   switch (result.generated.finish_reason) {
     case FinishReason::cancelled: show_note(" [stopped]"); break;
     case FinishReason::token_limit: show_note(" [--max-tokens reached]"); break;
@@ -59,11 +62,18 @@ GenerateResult answer(Answering& answering, const std::string& line, const TextO
 int run_chat(const ConversationFlags& flags) {
   const TextOptions options = text_options(flags.sampling);
   if (flags.sampling.logprobs >= 0) throw InputError("--logprobs: only with generate --json");
+  check_record_flags(flags.records);
   const DraftPlan plan = plan_speculation(flags.speculation, "auto");
   const Engine engine = open_engine(flags.engine);
   if (!engine.text->chat_template) input_error("{}: the model has no chat template", engine.path.string());
   Drafting drafting(flags.speculation, plan, engine, flags.sampling.seed);
   Answering answering(engine, &drafting, flags.chat);
+  const RunParts parts{flags.engine, engine, flags.speculation, drafting, flags.sampling, flags.chat, false};
+  std::optional<TraceWriter> trace;
+  if (!flags.records.trace.empty())
+    trace.emplace(TraceWriter::create(flags.records.trace, {.origin = record_origin(parts)}));
+  AnswerRecords records(
+      flags.records, "chat", [&] { return record_origin(parts); }, [&](const TracedTurn& turn) { trace->add(turn); });
   show_note(kHelp);
   InterruptGuard interrupt;
   LineReader lines(interrupt);
@@ -81,7 +91,7 @@ int run_chat(const ConversationFlags& flags) {
     }
     try {
       interrupt.clear();
-      const GenerateResult result = answer(answering, line, options, interrupt);
+      const GenerateResult result = answer(records, answering, line, options, interrupt);
       interrupt.clear();  // it stopped the answer; the next prompt waits undisturbed
       if (engine.verbose) fmt::print(stderr, "{}\n", answer_line(result, drafting.name()));
     } catch (const InputError& error) {
@@ -100,6 +110,7 @@ Command add_chat(CLI::App& app) {
   auto flags = std::make_shared<ConversationFlags>();
   flags->sampling.max_tokens = 1024;
   add_chat_flags(*command, flags->chat);
+  add_record_flags(*command, flags->records);
   add_speculation_flags(*command, flags->speculation, "auto");
   add_engine_flags(*command, flags->engine);
   add_sampling_flags(*command, flags->sampling);

@@ -18,6 +18,8 @@ Command add_tokenize(CLI::App& app);
 Command add_perplexity(CLI::App& app);
 Command add_bench(CLI::App& app);
 Command add_eval(CLI::App& app);
+Command add_trace(CLI::App& app);
+Command add_replay(CLI::App& app);
 Command add_quantize(CLI::App& app);
 
 }  // namespace espalier

@@ -50,6 +50,7 @@ Drafting::Drafting(const SpeculationFlags& flags, const DraftPlan& plan, const E
     choose_best(flags, plan, shape);
   } else {
     open_heads(plan);
+    take_choices(flags, shape);
   }
   if (has("model")) open_draft_model(plan.draft_model);
   cut_to_heads(shape);
@@ -115,6 +116,8 @@ void Drafting::load_head(const HeadFiles& files, HeadKind kind, HeadOptions opti
   options.weights = plan.head_weights.value_or(as_stored ? WeightMode::stored : WeightMode::q8_0);
   if (kind == HeadKind::eagle3) eagle3_ = std::make_unique<Eagle3Head>(*engine_->model, files, options);
   if (kind == HeadKind::medusa) medusa_ = std::make_unique<MedusaHead>(*engine_->model, files, options);
+  if (kind == HeadKind::medusa) choices_ = files.folder / "choices.json";
+  head_paths_.push_back(files.path);
   const std::int64_t vocabulary = kind == HeadKind::eagle3 ? eagle3_->draft_vocabulary() : medusa_->draft_vocabulary();
   if (plan.head_options.vocabulary && *plan.head_options.vocabulary > vocabulary)
     fmt::print(stderr, "espalier: --draft-vocab: {} guesses {} tokens, all are kept\n", files.path.string(),
@@ -179,6 +182,17 @@ void Drafting::open_draft_model(const std::string& path) {
   ProgressBar bar("loading the draft model");
   draft_model_ = load_transformer(*engine_->device, found,
                                   {.weights = engine_->weights, .progress = [&](double share) { bar.show(share); }});
+}
+
+// Medusa heads may bring the tree they do best with. It is theirs alone, and a user who says anything about the tree
+// means another one.
+void Drafting::take_choices(const SpeculationFlags& flags, SpeculationFlags& shape) {
+  std::error_code ignored;
+  if (drafters_.size() > 1 || choices_.empty() || !std::filesystem::exists(choices_, ignored)) return;
+  const bool sized = flags.nodes || flags.chooses_nodes || flags.depth || flags.expand || flags.branch;
+  if (flags.tree ? *flags.tree != "static" : sized) return;
+  shape.tree = "static:" + choices_.string();
+  tree_ = plan_tree(shape);
 }
 
 // With Medusa alone a tree has no more levels than there are heads; a static one still has as many rows as asked for.

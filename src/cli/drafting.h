@@ -29,6 +29,7 @@ class Drafting {
   const std::vector<std::string>& drafters() const { return drafters_; }
   std::string name() const;                              // "eagle3+ngram", "none"
   const std::string& reason() const { return reason_; }  // why these: "--draft ngram", "auto: ... was trained for ..."
+  const std::vector<std::filesystem::path>& head_paths() const { return head_paths_; }  // of the heads that are loaded
   const TreeOptions& tree() const { return tree_; }
   bool chooses_nodes() const { return chooses_nodes_; }  // rows are chosen round by round
   std::string budget() const;                            // "16 rows", "up to 64 rows"
@@ -50,6 +51,7 @@ class Drafting {
   void fix_budget(SpeculationFlags& shape);
   void follow(const DraftSuggestion& suggestion, const SpeculationFlags& flags, SpeculationFlags& shape);
   void open_draft_model(const std::string& path);
+  void take_choices(const SpeculationFlags& flags, SpeculationFlags& shape);
   void cut_to_heads(SpeculationFlags flags);
   void fit_to_device(const SpeculationFlags& flags);
   StepForm form() const;
@@ -64,6 +66,8 @@ class Drafting {
   std::string reason_;
   TreeOptions tree_;
   bool chooses_nodes_;
+  std::vector<std::filesystem::path> head_paths_;
+  std::filesystem::path choices_;  // beside the Medusa heads; empty: there are none
   std::unique_ptr<const MedusaHead> medusa_;
   std::unique_ptr<const Eagle3Head> eagle3_;
   std::optional<Transformer> draft_model_;

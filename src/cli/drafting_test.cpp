@@ -197,6 +197,23 @@ TEST_F(TrainedHeads, AreFoundForTheDraftersThatNeedThem) {
   EXPECT_EQ(draft({.draft = "medusa", .heads = {kMedusa}})->reason(), "--draft medusa");
 }
 
+TEST_F(TrainedHeads, MedusaDraftsTheTreeBesideItsHeadsUnlessTheUserShapesOne) {
+  const auto medusa = add(kMedusa, "medusa");
+  EXPECT_EQ(draft({.draft = "medusa"})->tree().shape, TreeShape::dynamic);
+  std::ofstream(medusa / "choices.json") << "[[0], [1], [0, 0], [2]]";
+  const auto own = draft({.draft = "medusa"});
+  EXPECT_EQ(own->tree().shape, TreeShape::fixed);
+  EXPECT_EQ(own->tree().nodes, 5);
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::current_path(kData + "/../..");  // where the usual static tree lies
+  EXPECT_EQ(draft({.draft = "medusa", .tree = "static", .nodes = 3})->tree().nodes, 3);
+  std::filesystem::current_path(before);
+  EXPECT_EQ(draft({.draft = "medusa", .tree = "static:" + kTree})->tree().nodes, 55) << "three levels of another file";
+  EXPECT_EQ(draft({.draft = "medusa", .nodes = 8})->tree().shape, TreeShape::dynamic);
+  EXPECT_EQ(draft({.draft = "medusa+ngram"})->tree().shape, TreeShape::dynamic);
+  EXPECT_EQ(draft({})->tree().shape, TreeShape::dynamic) << "auto chooses rows round by round";
+}
+
 TEST_F(TrainedHeads, ASuggestionIsFollowedWhereTheUserSaysNothing) {
   add(kEagle3, "eagle3",
       {{"suggested", {{"drafters", {"eagle3", "ngram"}}, {"nodes", 9}, {"depth", 3}, {"expand", 2}}}});

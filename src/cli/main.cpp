@@ -13,7 +13,7 @@ namespace {
 constexpr int kFailure = 1;
 constexpr int kUsage = 2;
 constexpr std::string_view kCommands =
-    "generate, chat, compare, tree, inspect, tokenize, perplexity, bench, eval or quantize";
+    "generate, chat, compare, tree, inspect, tokenize, perplexity, bench, eval, trace, replay or quantize";
 
 int report(std::string_view message, int code) {
   fmt::print(stderr, "espalier: {}\n", message);
@@ -38,6 +38,8 @@ int run(int argc, char** argv) {
                                              {"perplexity", add_perplexity(app)},
                                              {"bench", add_bench(app)},
                                              {"eval", add_eval(app)},
+                                             {"trace", add_trace(app)},
+                                             {"replay", add_replay(app)},
                                              {"quantize", add_quantize(app)}};
   app.allow_extras();  // after the commands, which would inherit it: a wrong command can be named, a wrong flag is
                        // refused

@@ -82,6 +82,27 @@ std::optional<std::string> file_sha256(const fs::path& path, const std::optional
   return hash;
 }
 
+// Of names and hashes of files, by name.
+std::optional<std::string> hash_of_files(std::vector<fs::path> files, const std::optional<fs::path>& cache_folder) {
+  std::ranges::sort(files);
+  std::string joined;
+  for (const fs::path& file : files) {
+    const auto hash = file_sha256(file, cache_folder);
+    if (!hash) return std::nullopt;
+    joined += file.filename().string() + "\n" + *hash + "\n";
+  }
+  return hash_of_text(joined);
+}
+
+template <typename Wanted>
+std::vector<fs::path> files_in(const fs::path& folder, const Wanted& wanted) {
+  std::vector<fs::path> files;
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
+    if (entry->is_regular_file(error) && wanted(entry->path())) files.push_back(entry->path());
+  return files;
+}
+
 }  // namespace
 
 std::optional<std::int64_t> model_bytes(const fs::path& model) {
@@ -104,6 +125,21 @@ std::optional<std::string> model_sha256(const fs::path& model, const std::option
     joined += (joined.empty() ? "" : "\n") + *hash;
   }
   return hash_of_text(joined);
+}
+
+std::optional<std::string> folder_sha256(const fs::path& path, const std::optional<fs::path>& cache_folder) {
+  std::error_code error;
+  if (!fs::is_directory(path, error)) return file_sha256(path, cache_folder);
+  return hash_of_files(files_in(path, [](const fs::path&) { return true; }), cache_folder);
+}
+
+std::optional<std::string> text_sha256(const fs::path& model, const std::optional<fs::path>& cache_folder) {
+  std::error_code error;
+  if (!fs::is_directory(model, error)) return file_sha256(model, cache_folder);
+  const auto is_text = [](const fs::path& file) {
+    return file.extension() != ".safetensors" && file.extension() != ".bin";
+  };
+  return hash_of_files(files_in(model, is_text), cache_folder);
 }
 
 }  // namespace espalier

@@ -17,4 +17,11 @@ std::optional<std::int64_t> model_bytes(const std::filesystem::path& model);
 std::optional<std::string> model_sha256(const std::filesystem::path& model,
                                         const std::optional<std::filesystem::path>& cache_folder);
 
+// Of a file, or of all files of a folder with their names: a head with its configuration.
+std::optional<std::string> folder_sha256(const std::filesystem::path& path,
+                                         const std::optional<std::filesystem::path>& cache_folder);
+// Of what makes texts into tokens: the GGUF file, or all files of a Hugging Face folder but the weights.
+std::optional<std::string> text_sha256(const std::filesystem::path& model,
+                                       const std::optional<std::filesystem::path>& cache_folder);
+
 }  // namespace espalier

@@ -42,6 +42,31 @@ TEST_F(ModelHashTest, OfAFolderIsThatOfItsShards) {
   EXPECT_EQ(model_bytes(folder_ / "hf"), 3);
 }
 
+TEST_F(ModelHashTest, OfAHeadCountsEveryFileAndItsName) {
+  fs::create_directory(folder_ / "head");
+  const auto hash = [&] { return folder_sha256(folder_ / "head", cache_); };
+  EXPECT_EQ(folder_sha256(folder_.write("head.gguf", "a"), cache_), hash_of("a"));
+  folder_.write("head/config.json", "{}");
+  const auto before = hash();
+  const fs::path weights = folder_.write("head/medusa.safetensors", "a");
+  const auto whole = hash();
+  EXPECT_NE(whole, before);
+  fs::rename(weights, folder_ / "head/other.safetensors");
+  EXPECT_NE(hash(), whole);
+}
+
+TEST_F(ModelHashTest, OfTextsLeavesTheWeightsOut) {
+  fs::create_directory(folder_ / "hf");
+  folder_.write("hf/tokenizer.json", "{}");
+  folder_.write("hf/model.safetensors", "a");
+  const auto before = text_sha256(folder_ / "hf", cache_);
+  folder_.write("hf/model.safetensors", "other");
+  EXPECT_EQ(text_sha256(folder_ / "hf", cache_), before);
+  folder_.write("hf/tokenizer.json", "{ }");
+  EXPECT_NE(text_sha256(folder_ / "hf", cache_), before);
+  EXPECT_EQ(text_sha256(folder_.write("m.gguf", "a"), cache_), hash_of("a"));
+}
+
 TEST_F(ModelHashTest, IsKeptUntilTheFileChanges) {
   const fs::path model = folder_.write("m", "one");
   EXPECT_EQ(model_sha256(model, cache_), hash_of("one"));

@@ -223,7 +223,7 @@ Engine open_engine(const EngineOptions& options) {
   load_config(engine.path);  // first of all: a file that is no model is best told by what it lacks as a model
   engine.device = make_device(engine.modes, options);
   if (options.timed_ops) {
-    std::unique_ptr<TimedDevice> timed = make_timed_device(std::move(engine.device));
+    auto timed = std::make_unique<TimedDevice>(std::move(engine.device));
     engine.timed = timed.get();
     engine.device = std::move(timed);
   }

@@ -12,7 +12,7 @@
 #include "cli/modes.h"
 #include "decode/decoder.h"
 #include "device/device.h"
-#include "device/timed/timed_device.h"
+#include "device/timed_device.h"
 #include "model/transformer.h"
 #include "session/session.h"
 #include "text/model_text.h"

@@ -48,6 +48,7 @@ std::int64_t choose_prefill_rows(const Device& device, std::int64_t context, std
 // The shape of the trees, with no more rows than one step of the device takes.
 TreeOptions choose_tree(const Device& device, const Speculation& speculation) {
   TreeOptions tree = speculation.tree;
+  if (speculation.trees) return tree;
   if (!speculation.drafters) return {.shape = TreeShape::chain, .nodes = 1, .depth = 0};
   if (tree.shape == TreeShape::fixed) {
     check(tree.choices.has_value(), "a static tree without choices");
@@ -80,14 +81,6 @@ std::int64_t size_of(std::span<const std::int32_t> tokens) {
   return static_cast<std::int64_t>(tokens.size());
 }
 
-void add(const RoundTimes& round, RoundTimes& sum) {
-  sum.draft += round.draft;
-  sum.prepare += round.prepare;
-  sum.verify += round.verify;
-  sum.accept += round.accept;
-  sum.commit += round.commit;
-}
-
 }  // namespace
 
 std::string_view name(FinishReason reason) {
@@ -97,6 +90,17 @@ std::string_view name(FinishReason reason) {
     case FinishReason::token_limit: return "length";
     case FinishReason::context_limit: return "context";
     case FinishReason::cancelled: return "cancelled";
+  }
+  return "unknown";
+}
+
+std::string_view name(AnswerStage stage) {
+  switch (stage) {
+    case AnswerStage::prefill: return "prefill";
+    case AnswerStage::draft: return "draft";
+    case AnswerStage::verify: return "verify";
+    case AnswerStage::accept: return "accept";
+    case AnswerStage::commit: return "commit";
   }
   return "unknown";
 }
@@ -126,17 +130,55 @@ struct Decoder::Answer {
   std::vector<std::int32_t> path = {};  // prompt and answer; the last token is the root of the next round
   std::optional<FinishReason> finish = {};
   Stopwatch clock;
+  AnswerStage stage = AnswerStage::prefill;
+  bool callers_failure = false;  // an exception comes from one of the caller's functions
 
   // Of the round.
+  std::size_t round_path = 0;                 // tokens of the path when it began
   bool drafted = false;                       // the drafters were asked
   std::optional<Candidates> candidates = {};  // what they said, where the rows are chosen
   std::optional<TokenTree> tree = {};
   TreeTensors tensors = {};
   std::optional<Branch> branch = {};
+  std::int64_t first_row = 0;  // of the tree in its step
+  KvTraffic kv = {};
   RoundTimes times = {};
 
+  void begin_round() {
+    stage = AnswerStage::draft;
+    round_path = path.size();
+    drafted = false;
+    times = {};
+  }
   std::int64_t tokens_left() const { return request.options.max_tokens - size_of(result.tokens); }
+
+  // Calls a function of the caller's.
+  template <typename Function, typename... Args>
+  auto ask(const Function& function, Args&&... args) {
+    try {
+      return function(std::forward<Args>(args)...);
+    } catch (...) {
+      callers_failure = true;
+      throw;
+    }
+  }
 };
+
+template <typename Function>
+auto Decoder::observed(std::span<Answer* const> answers, const Function& function) {
+  try {
+    return function();
+  } catch (...) {
+    for (const Answer* answer : answers) tell_failure(*answer);
+    throw;
+  }
+}
+
+template <typename Function>
+auto Decoder::observed(Answer& answer, const Function& function) {
+  Answer* const one = &answer;
+  return observed(std::span(&one, 1), function);
+}
 
 Decoder::Decoder(const Transformer& model, const DecoderOptions& options, const Speculation& speculation)
     : model_(&model),
@@ -146,7 +188,9 @@ Decoder::Decoder(const Transformer& model, const DecoderOptions& options, const 
       form_(choose_form(model.device(), options, tree_)),
       invariants_(options.invariants),
       cache_(model.device(), model.kv_shape(options.kv_type), context_of_all(options.lanes), options.kv),
-      clock_(speculation.budget ? speculation.budget->clock : steady_seconds) {
+      clock_(speculation.budget ? speculation.budget->clock : steady_seconds),
+      trees_(speculation.trees) {
+  check(!trees_ || !speculation.drafters, "trees that are known, and drafters too");
   for (int i = 0; i < options.lanes; ++i)
     lanes_.push_back({cache_.create(), {}, speculation.drafters ? speculation.drafters() : DrafterSet()});
   for (const auto& drafter : lanes_[0].drafters) {
@@ -203,6 +247,10 @@ void Decoder::check_tokens(std::span<const std::int32_t> tokens) const {
 
 void Decoder::check_request(const GenerateRequest& request) const {
   check_tokens(request.prompt);
+  if (!request.answered.empty()) check_tokens(request.answered);
+  if (size_of(request.prompt) + size_of(request.answered) > context_)
+    input_error("prompt and answer have {} tokens, the context holds {}",
+                request.prompt.size() + request.answered.size(), context_);
   check_options(request.options.sampling);
   for (const auto& [id, bias] : request.options.sampling.logit_bias)
     if (id < 0 || id >= model_->config().vocabulary)
@@ -242,15 +290,15 @@ StepOutput Decoder::step_over(Lane& lane, std::span<const std::int32_t> tokens, 
   return output;
 }
 
-bool Decoder::prefill(Answer& answer) {
-  const auto& [prompt, options, events] = answer.request;
+bool Decoder::prefill(Answer& answer, std::span<const std::int32_t> tokens) {
+  const GenerateEvents& events = answer.request.events;
   Lane& lane = answer.lane;
-  const std::int64_t total = size_of(prompt), first = size_of(lane.committed);
-  if (events.on_prefill) events.on_prefill(0, total - first);
+  const std::int64_t total = size_of(tokens), first = size_of(lane.committed);
+  if (events.on_prefill) answer.ask(events.on_prefill, 0, total - first);
   while (size_of(lane.committed) < total) {
-    if (events.cancelled && events.cancelled()) return false;
+    if (events.cancelled && answer.ask(events.cancelled)) return false;
     const std::int64_t begin_at = size_of(lane.committed), end = std::min(total, begin_at + prefill_rows_);
-    const StepOutput output = step_over(lane, prompt, end, false);
+    const StepOutput output = step_over(lane, tokens, end, false);
     std::vector<std::int32_t> tap_rows(static_cast<std::size_t>(end - begin_at));
     std::iota(tap_rows.begin(), tap_rows.end(), 0);
     lane.tell({.begin = begin_at,
@@ -260,7 +308,7 @@ bool Decoder::prefill(Answer& answer) {
                .hidden = output.hidden,
                .hidden_row = 0});
     if (end == total) read_logits(output.logits, 0);
-    if (events.on_prefill) events.on_prefill(end - first, total - first);
+    if (events.on_prefill) answer.ask(events.on_prefill, end - first, total - first);
   }
   return true;
 }
@@ -285,31 +333,37 @@ std::int32_t Decoder::draw(Answer& answer) {
 }
 
 // Why the answer ends with the token that was just drawn, if it does.
-std::optional<FinishReason> Decoder::end_of_answer(const Answer& answer, const GeneratedToken& drawn) const {
+std::optional<FinishReason> Decoder::end_of_answer(Answer& answer, const GeneratedToken& drawn) const {
   const GenerateEvents& events = answer.request.events;
-  const bool goes_on = !events.on_token || events.on_token(drawn);
+  const bool goes_on = !events.on_token || answer.ask(events.on_token, drawn);
   if (drawn.stops) return FinishReason::stop_token;
   if (!goes_on) return FinishReason::stopped;
   if (answer.tokens_left() <= 0) return FinishReason::token_limit;
   // To go on, the drawn token needs the last position of the path.
   if (size_of(answer.path) > context_) return FinishReason::context_limit;
-  if (events.cancelled && events.cancelled()) return FinishReason::cancelled;
+  if (events.cancelled && answer.ask(events.cancelled)) return FinishReason::cancelled;
   return std::nullopt;
 }
 
-// From the prompt to the first token.
+// From the prompt to the first token, or to the first round of an answer that has begun.
 void Decoder::start(Answer& answer) {
-  const auto& [prompt, options, events] = answer.request;
-  // The last token of the prompt is always computed again: its logits are what the first draw needs.
-  rewind(answer.lane,
-         static_cast<std::int64_t>(std::min(common_prefix(answer.lane.committed, prompt), prompt.size() - 1)));
-  answer.result.reused_tokens = size_of(answer.lane.committed);
+  const auto& [prompt, options, events, answered] = answer.request;
   answer.path.assign(prompt.begin(), prompt.end());
-  if (!prefill(answer)) {
+  answer.path.insert(answer.path.end(), answered.begin(), answered.end());
+  answer.round_path = answer.path.size();
+  answer.result.tokens.assign(answered.begin(), answered.end());
+  // The last token of the prompt is always computed again: its logits are what the first draw needs. The last one of an
+  // answer is the root: its logits are the first round's.
+  const auto before = static_cast<std::ptrdiff_t>(answer.path.size()) - (answered.empty() ? 0 : 1);
+  const auto tokens = std::span(answer.path).first(static_cast<std::size_t>(before));
+  rewind(answer.lane, static_cast<std::int64_t>(std::min(common_prefix(answer.lane.committed, tokens),
+                                                         answered.empty() ? prompt.size() - 1 : tokens.size())));
+  answer.result.reused_tokens = size_of(answer.lane.committed);
+  if (!prefill(answer, tokens)) {
     answer.finish = FinishReason::cancelled;
-  } else if (options.max_tokens == 0) {
+  } else if (answer.tokens_left() <= 0) {
     answer.finish = FinishReason::token_limit;
-  } else {
+  } else if (answered.empty()) {
     draw(answer);
   }
   answer.result.prefill_seconds = answer.clock.seconds();
@@ -323,8 +377,25 @@ void Decoder::draft(std::span<Answer* const> answers) {
     for (const Answer* answer : answers) positions += size_of(answer->lane.committed);
     ask = budget_->begin_round(static_cast<int>(answers.size()), positions / static_cast<std::int64_t>(answers.size()));
   }
-  for (Answer* answer : answers) grow(*answer, ask);
-  if (budget_) cut(answers);
+  for (Answer* answer : answers) {
+    observed(*answer, [&] {
+      answer->begin_round();
+      trees_ ? take_known_tree(*answer) : grow(*answer, ask);
+    });
+  }
+  if (budget_) observed(answers, [&] { cut(answers); });
+}
+
+void Decoder::take_known_tree(Answer& answer) {
+  Stopwatch clock(clock_);
+  answer.tree = trees_(answer.path);
+  const TokenTree& tree = *answer.tree;
+  check(tree[0].token == answer.path.back(), "a tree below token {}, expected one below {}", tree[0].token,
+        answer.path.back());
+  check(tree.size() <= max_rows(tree_), "a tree of {} rows, expected at most {}", tree.size(), max_rows(tree_));
+  check(size_of(answer.lane.committed) + tree.size() <= context_, "a tree of {} rows behind {} of {} positions",
+        tree.size(), answer.lane.committed.size(), context_);
+  answer.times.draft = clock.lap();
 }
 
 // What the drafters say: no deeper than the answer may still get, and inside the context.
@@ -336,7 +407,6 @@ void Decoder::grow(Answer& answer, bool ask) {
   const RoundLimits limits{
       .rows = rows, .depth = depth, .vocabulary = static_cast<std::int32_t>(model_->config().vocabulary)};
   const std::int32_t root = answer.path.back();
-  answer.times = {};
   answer.tree.emplace(root);
   if (budget_) answer.candidates.emplace(root);
   answer.drafted = ask && depth > 0 && rows > 1 && !answer.lane.drafters.empty();
@@ -386,7 +456,10 @@ void Decoder::settle(std::span<Answer* const> answers) {
 void Decoder::append_rows(Answer& answer, std::vector<Row>& rows) {
   const auto prefix = static_cast<std::int32_t>(answer.lane.committed.size());
   answer.tensors = tensorize(*answer.tree, {.prefix = prefix});
+  const std::int64_t copied = cache_.counts().bytes_branched;
   answer.branch = begin(answer.lane, answer.tree->size());
+  answer.kv = {.branched = cache_.counts().bytes_branched - copied};
+  answer.first_row = static_cast<std::int64_t>(rows.size());
   for (int k = 0; k < answer.tensors.nodes; ++k) {
     std::vector<std::int32_t> above;
     for (std::int32_t ancestor : answer.tensors.ancestors(k)) above.push_back(prefix + ancestor);
@@ -397,24 +470,33 @@ void Decoder::append_rows(Answer& answer, std::vector<Row>& rows) {
   }
 }
 
-// One step of the teacher over the trees of all these answers.
-void Decoder::verify(std::span<Answer* const> answers) {
+// One step of the teacher over the trees of all these answers, made and launched.
+StepOutput Decoder::launch(std::span<Answer* const> answers) {
   Stopwatch clock(clock_);
   std::vector<Row> rows;
-  for (Answer* answer : answers) append_rows(*answer, rows);
+  tables_.reset();
+  for (Answer* answer : answers) {
+    answer->stage = AnswerStage::verify;
+    append_rows(*answer, rows);
+  }
   step_rows_ = static_cast<std::int64_t>(rows.size());
-  StepCheck check_tables;
-  if (invariants_) check_tables = [&](const HostTables& tables) { check_trees(tables, answers); };
+  const auto keep_and_check = [&](const HostTables& tables) {
+    tables_ = tables;
+    if (invariants_) check_trees(tables, answers);
+  };
   const double prepare = clock.lap();
-  const StepOutput output = model_->forward(rows, cache_, *workspace_, check_tables);
+  const StepOutput output = model_->forward(rows, cache_, *workspace_, std::cref(keep_and_check));
   const double verify = clock.lap();
-  std::int64_t first_row = 0;
   for (Answer* answer : answers) {
     answer->times.prepare = prepare;
     answer->times.verify = verify;
-    accept(*answer, output, first_row);
-    first_row += answer->tree->size();
   }
+  return output;
+}
+
+void Decoder::verify(std::span<Answer* const> answers) {
+  const StepOutput output = observed(answers, [&] { return launch(answers); });
+  for (Answer* answer : answers) observed(*answer, [&] { accept(*answer, output); });
 }
 
 void Decoder::check_trees(const HostTables& tables, std::span<Answer* const> answers) const {
@@ -427,21 +509,23 @@ void Decoder::check_trees(const HostTables& tables, std::span<Answer* const> ans
 }
 
 // Walks the verified tree, commits the path and tells everybody.
-void Decoder::accept(Answer& answer, const StepOutput& output, std::int64_t first_row) {
+void Decoder::accept(Answer& answer, const StepOutput& output) {
   Stopwatch clock(clock_);
+  answer.stage = AnswerStage::accept;
   const std::vector<Visit> visits = walk(
       *answer.tree,
       [&](int node) {
-        read_logits(output.logits, first_row + node);
+        read_logits(output.logits, answer.first_row + node);
         answer.times.verify += clock.lap();
         // A step has ended when the first of its logits can be looked at.
-        if (budget_ && first_row + node == 0) budget_->observe_step(step_rows_, answer.times.verify);
+        if (budget_ && answer.first_row + node == 0) budget_->observe_step(step_rows_, answer.times.verify);
         const std::int32_t token = draw(answer);
         answer.times.accept += clock.lap();
         return token;
       },
       [&](std::int32_t) { return answer.finish.has_value(); });
-  commit(answer, visits, output, first_row);
+  answer.stage = AnswerStage::commit;
+  commit(answer, visits, output);
   answer.times.commit = clock.lap();
   tell_round(answer, visits);
 }
@@ -454,28 +538,32 @@ void Decoder::tell_round(Answer& answer, std::span<const Visit> visits) {
   result.verified_rows += answer.tree->size();
   result.plain_rounds += answer.tree->size() == 1 ? 1 : 0;
   result.undrafted_rounds += answer.drafted ? 0 : 1;
-  add(answer.times, result.times);
+  result.times += answer.times;
   if (!answer.request.events.on_round) return;
   Round round{.number = result.rounds() - 1,
               .prefix = answer.tensors.prefix,
               .tree = *answer.tree,
               .visits = visits,
               .finish = answer.finish,
-              .times = answer.times};
+              .times = answer.times,
+              .kv = answer.kv,
+              .form = form_};
   if (budget_) round.budget = {answer.drafted, budget_->step_seconds(), step_rows_};
-  answer.request.events.on_round(round);
+  answer.ask(answer.request.events.on_round, round);
 }
 
-void Decoder::commit(Answer& answer, std::span<const Visit> visits, const StepOutput& output, std::int64_t first_row) {
+void Decoder::commit(Answer& answer, std::span<const Visit> visits, const StepOutput& output) {
   Lane& lane = answer.lane;
   const std::int64_t prefix = answer.tensors.prefix;
   std::vector<std::int32_t> positions(static_cast<std::size_t>(prefix)), rows;
   std::iota(positions.begin(), positions.end(), 0);
   for (const Visit& visit : visits) {
     positions.push_back(static_cast<std::int32_t>(prefix + visit.node));
-    rows.push_back(static_cast<std::int32_t>(first_row + visit.node));
+    rows.push_back(static_cast<std::int32_t>(answer.first_row + visit.node));
   }
+  const std::int64_t moved = cache_.counts().bytes_committed;
   answer.branch->commit_path(positions);
+  answer.kv.committed = cache_.counts().bytes_committed - moved;
   answer.branch.reset();
   for (const Visit& visit : visits) lane.committed.push_back((*answer.tree)[visit.node].token);
   if (answer.drafted)
@@ -486,6 +574,30 @@ void Decoder::commit(Answer& answer, std::span<const Visit> visits, const StepOu
              .rows = rows,
              .hidden = output.hidden,
              .hidden_row = rows.back()});
+}
+
+void Decoder::tell_failure(const Answer& answer) const {
+  const GenerateRequest& request = answer.request;
+  if (!request.events.on_failure || answer.callers_failure) return;
+  const auto path = std::span<const std::int32_t>(answer.path);
+  if (path.size() < request.prompt.size()) return;  // not even the prompt found its memory
+  const bool has_tree = answer.stage > AnswerStage::draft;
+  const bool is_open = answer.branch && answer.branch->open();
+  const std::int64_t length = cache_.length(answer.lane.sequence);
+  request.events.on_failure({.stage = answer.stage,
+                             .round = answer.result.rounds(),
+                             .prompt = request.prompt,
+                             .options = request.options,
+                             .answered = path.first(answer.round_path).subspan(request.prompt.size()),
+                             .tree = has_tree ? &*answer.tree : nullptr,
+                             .drawn = path.subspan(answer.round_path),
+                             .tables = has_tree && tables_ ? &*tables_ : nullptr,
+                             .first_row = answer.first_row,
+                             .cache = cache_,
+                             .table = is_open ? answer.branch->id() : answer.lane.sequence,
+                             .committed = length,
+                             .positions = length + (is_open ? answer.branch->rows() : 0),
+                             .form = form_});
 }
 
 // Rounds until every answer is complete. Trees that do not fit one step of the device take several.
@@ -516,7 +628,7 @@ std::vector<GenerateResult> Decoder::generate(std::span<const GenerateRequest> r
   answers.reserve(requests.size());
   for (std::size_t i = 0; i < requests.size(); ++i) {
     answers.emplace_back(lanes_[i], requests[i], clock_);
-    start(answers.back());
+    observed(answers.back(), [&] { start(answers.back()); });
   }
   run_rounds(answers);
   std::vector<GenerateResult> results;
@@ -530,7 +642,10 @@ std::vector<GenerateResult> Decoder::generate(std::span<const GenerateRequest> r
 
 GenerateResult Decoder::generate(std::span<const std::int32_t> prompt, const GenerateOptions& options,
                                  const GenerateEvents& events) {
-  const GenerateRequest request{prompt, options, events};
+  return generate(GenerateRequest{.prompt = prompt, .options = options, .events = events});
+}
+
+GenerateResult Decoder::generate(const GenerateRequest& request) {
   return std::move(generate(std::span(&request, 1)).front());
 }
 

@@ -15,8 +15,7 @@
 #include "decode/budget.h"
 #include "decode/draft_tree.h"
 #include "decode/drafter.h"
-#include "decode/round.h"
-#include "decode/sampler.h"
+#include "decode/request.h"
 #include "decode/step_times.h"
 #include "model/transformer.h"
 
@@ -27,7 +26,7 @@ enum class MaskChoice { automatic, dense, list };
 struct DecoderOptions {
   std::int64_t context = 0;  // positions of each lane; 0: what the model was made for
   DType kv_type = DType::f16;
-  std::int64_t prefill_rows = 32;  // rows of one prefill step: between two of them a request can be cancelled
+  std::int64_t prefill_rows = 64;  // rows of one prefill step: between two of them a request can be cancelled
   int lanes = 1;                   // conversations at once
   AttentionOp attention = AttentionOp::fused;
   MaskChoice mask = MaskChoice::automatic;
@@ -42,55 +41,18 @@ struct ChosenBudget {
   SecondsClock clock = steady_seconds;
 };
 
+// The tree of a round, from somebody who knows it already. `tokens`: prompt and answer; the last one is the root, and
+// the tree's root token.
+using TreeSource = std::function<TokenTree(std::span<const std::int32_t> tokens)>;
+
 // Who guesses, and in which shape. Every lane gets drafters of its own; none: plain decoding.
 struct Speculation {
   TreeOptions tree = {};
   std::function<DrafterSet()> drafters = {};
   std::optional<ChosenBudget> budget = {};  // nothing: every tree as large as the options say
-};
-
-struct GenerateOptions {
-  SamplingOptions sampling = {};
-  std::uint64_t seed = 0;
-  std::int64_t max_tokens = 256;
-  std::vector<std::int32_t> stop_tokens = {};
-  std::int64_t logprobs = -1;  // how many alternatives to report with each token; -1: no log-probabilities at all
-};
-
-struct GeneratedToken {
-  std::int32_t token = 0;
-  bool stops = false;  // one of the stop tokens: it ends the answer and is no part of its text
-  std::optional<Logprobs> logprobs;
-};
-
-struct GenerateResult {
-  std::vector<std::int32_t> tokens;  // the answer, the stop token included
-  FinishReason finish_reason = FinishReason::token_limit;
-  std::int64_t reused_tokens = 0;            // of the prompt, already in the cache
-  double prefill_seconds = 0;                // until the first token is known
-  double decode_seconds = 0;                 // the rest
-  std::vector<std::int64_t> accept_lengths;  // of every round: drafted tokens accepted
-  RoundTimes times;                          // of all rounds together
-  std::int64_t verified_rows = 0;            // of all trees, roots included
-  std::int64_t plain_rounds = 0;             // rounds with the root alone
-  std::int64_t undrafted_rounds = 0;         // of those, the ones without asking the drafters
-
-  std::int64_t rounds() const { return static_cast<std::int64_t>(accept_lengths.size()); }
-  double accept_length() const;  // the mean; tau is one more
-};
-
-// What the caller hears while the loop runs. All may be empty.
-struct GenerateEvents {
-  std::function<bool(const GeneratedToken&)> on_token = {};  // false stops: the text is complete (a stop string)
-  std::function<bool()> cancelled = {};                      // asked after every token and between steps
-  std::function<void(std::int64_t done, std::int64_t total)> on_prefill = {};
-  RoundObserver on_round = {};
-};
-
-struct GenerateRequest {
-  std::span<const std::int32_t> prompt;
-  GenerateOptions options = {};
-  GenerateEvents events = {};
+  // In place of drafters: whole trees, verified as they are. They have at most `tree.nodes` rows, all inside context
+  // and vocabulary.
+  TreeSource trees = {};
 };
 
 class Decoder {
@@ -112,6 +74,7 @@ class Decoder {
   // prompt: 1 to context() tokens, each in [0, vocabulary); anything else is an InputError.
   GenerateResult generate(std::span<const std::int32_t> prompt, const GenerateOptions& options,
                           const GenerateEvents& events = {});
+  GenerateResult generate(const GenerateRequest& request);
   // Several at once: request i in lane i, each with its own tree, one teacher step a round for all that fit one.
   std::vector<GenerateResult> generate(std::span<const GenerateRequest> requests);
 
@@ -133,23 +96,32 @@ class Decoder {
 
   // Computes the tokens behind the committed ones up to `end`, and commits them.
   StepOutput step_over(Lane& lane, std::span<const std::int32_t> tokens, std::int64_t end, bool every_logit);
-  bool prefill(Answer& answer);  // false: cancelled
+  bool prefill(Answer& answer, std::span<const std::int32_t> tokens);  // false: cancelled
   void start(Answer& answer);
   std::int32_t draw(Answer& answer);
-  std::optional<FinishReason> end_of_answer(const Answer& answer, const GeneratedToken& drawn) const;
+  std::optional<FinishReason> end_of_answer(Answer& answer, const GeneratedToken& drawn) const;
 
   // One round.
   void run_rounds(std::vector<Answer>& answers);
   void draft(std::span<Answer* const> answers);
+  void take_known_tree(Answer& answer);
   void grow(Answer& answer, bool ask);
   void cut(std::span<Answer* const> answers);
   void settle(std::span<Answer* const> answers);
   void append_rows(Answer& answer, std::vector<Row>& rows);
+  StepOutput launch(std::span<Answer* const> answers);
   void verify(std::span<Answer* const> answers);
   void check_trees(const HostTables& tables, std::span<Answer* const> answers) const;
-  void accept(Answer& answer, const StepOutput& output, std::int64_t first_row);
+  void accept(Answer& answer, const StepOutput& output);
   void tell_round(Answer& answer, std::span<const Visit> visits);
-  void commit(Answer& answer, std::span<const Visit> visits, const StepOutput& output, std::int64_t first_row);
+  void commit(Answer& answer, std::span<const Visit> visits, const StepOutput& output);
+
+  // Does something for these answers; if that fails, those who listen are told.
+  template <typename Function>
+  auto observed(std::span<Answer* const> answers, const Function& function);
+  template <typename Function>
+  auto observed(Answer& answer, const Function& function);
+  void tell_failure(const Answer& answer) const;
 
   const Transformer* model_;
   std::int64_t context_;
@@ -164,7 +136,9 @@ class Decoder {
   std::vector<float> logits_;  // of the node that is being looked at
   SecondsClock clock_;
   std::optional<Budget> budget_;
-  std::int64_t step_rows_ = 0;  // of the step that is being looked at
+  std::int64_t step_rows_ = 0;        // of the step that is being looked at
+  std::optional<HostTables> tables_;  // likewise; nothing before they are made
+  TreeSource trees_;                  // empty: the drafters'
 };
 
 }  // namespace espalier

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "decode/drafter.h"
+#include "model/step_tables.h"
 #include "tree/token_tree.h"
 
 namespace espalier {
@@ -22,6 +23,17 @@ struct RoundTimes {
   double verify = 0;   // the teacher's step, and reading the logits of visited nodes
   double accept = 0;   // the sampler
   double commit = 0;   // cache and drafters
+
+  double sum() const { return draft + prepare + verify + accept + commit; }
+  RoundTimes& operator+=(const RoundTimes& other) {
+    draft += other.draft;
+    prepare += other.prepare;
+    verify += other.verify;
+    accept += other.accept;
+    commit += other.commit;
+    return *this;
+  }
+  bool operator==(const RoundTimes&) const = default;
 };
 
 // How the rows of a round came about, where they are chosen (budget.h). The chance of every node is in its score.
@@ -29,6 +41,14 @@ struct BudgetRound {
   bool drafted = false;                  // the drafters were asked
   std::span<const double> step_seconds;  // of steps of 1, 2, ... rows at the round's context, as they are estimated now
   std::int64_t step_rows = 0;            // of the whole step: those of other sequences included
+};
+
+// K and V that were copied for a round, in bytes. Both are 0 where a branch shares its prefix and the path is in place.
+struct KvTraffic {
+  std::int64_t branched = 0;   // to open its branch
+  std::int64_t committed = 0;  // to commit its path
+
+  bool operator==(const KvTraffic&) const = default;
 };
 
 struct Round {
@@ -39,6 +59,8 @@ struct Round {
   std::optional<FinishReason> finish;  // the answer ended in this round
   RoundTimes times;
   std::optional<BudgetRound> budget = {};  // nothing where the budget is fixed
+  KvTraffic kv = {};
+  StepForm form = {};  // of the step
 
   std::int64_t accepted() const { return static_cast<std::int64_t>(visits.size()) - 1; }  // drafted tokens
 };

@@ -367,5 +367,83 @@ TEST_F(SpeculativeDecoder, MeasuresFewerStepsWhereEachTakesLong) {
   EXPECT_GE(told->rows.size(), 2u);
 }
 
+TEST_F(SpeculativeDecoder, TreesThatAreKnownAreVerifiedAsTheyAre) {
+  std::vector<TokenTree> given, seen;
+  const auto source = [&](std::span<const std::int32_t> tokens) {
+    TokenTree tree(tokens.back());
+    tree.append(0, {.token = 3, .score = -9});
+    tree.append(0, {.token = answer_.tokens[tokens.size()], .score = -9.5, .sources = 4});  // right, but worse
+    tree.append(2, {.token = 7, .score = -10});
+    given.push_back(tree);
+    return tree;
+  };
+  Decoder decoder(model_, {.context = 256, .invariants = true}, {.tree = {.nodes = 4}, .trees = source});
+  const auto result = decoder.generate(prompt_, {.max_tokens = 20},
+                                       {.on_round = [&](const Round& round) { seen.push_back(round.tree); }});
+  EXPECT_EQ(result.tokens, expected(20));
+  EXPECT_EQ(seen, given);
+  EXPECT_GE(result.accept_length(), 0.9);
+}
+
+TEST_F(SpeculativeDecoder, ATreeBelowAnotherTokenThanTheRootIsOurMistake) {
+  Decoder decoder(model_, {.context = 64},
+                  {.tree = {.nodes = 4}, .trees = [](auto tokens) { return TokenTree(tokens.back() + 1); }});
+  EXPECT_THROW(decoder.generate(prompt_, {.max_tokens = 4}), std::logic_error);
+}
+
+TEST_F(SpeculativeDecoder, AnAnswerThatHasBegunGoesOnAsIfItHadBeenDrawn) {
+  const GenerateOptions options{
+      .sampling = {.presence_penalty = 0.5f, .temperature = 0.8f}, .seed = 3, .max_tokens = 24};
+  Decoder decoder(model_, {.context = 256});
+  const auto whole = decoder.generate(prompt_, options).tokens;
+  for (std::size_t begun : {1u, 2u, 11u, 24u}) {
+    Decoder fresh(model_, {.context = 256});
+    for (Decoder* one : {&fresh, &decoder}) {  // with and without the text in its cache
+      const auto result =
+          one->generate({.prompt = prompt_, .options = options, .answered = std::span(whole).first(begun)});
+      EXPECT_EQ(result.tokens, whole) << begun;
+      EXPECT_EQ(result.rounds(), static_cast<std::int64_t>(24 - begun));
+    }
+  }
+}
+
+TEST_F(SpeculativeDecoder, CopiedBytesAreToldByRound) {
+  for (CacheStrategy strategy : {CacheStrategy::shared, CacheStrategy::replicate}) {
+    Decoder decoder(model_, {.context = 256, .kv = {.strategy = strategy}}, oracle({.nodes = 8, .depth = 3}, {0.5}));
+    decoder.generate(prompt_, {.max_tokens = 1});
+    const KvCounts before = decoder.cache().counts();
+    KvTraffic sum;
+    const auto observe = [&](const Round& round) {
+      sum.branched += round.kv.branched;
+      sum.committed += round.kv.committed;
+    };
+    decoder.generate({.prompt = prompt_,
+                      .options = {.max_tokens = 40},
+                      .events = {.on_round = observe},
+                      .answered = std::span(answer_.tokens).subspan(prompt_.size(), 1)});
+    const KvCounts& after = decoder.cache().counts();
+    EXPECT_EQ(sum.branched, after.bytes_branched - before.bytes_branched);
+    EXPECT_EQ(sum.committed, after.bytes_committed - before.bytes_committed);
+    EXPECT_EQ(sum.branched > 0, strategy == CacheStrategy::replicate);
+  }
+}
+
+TEST_F(SpeculativeDecoder, AFailureIsToldWithTheStateOfItsRound) {
+  Decoder decoder(model_, {.context = 64}, {.tree = {.nodes = 4}, .trees = [&](auto tokens) {
+                                              if (tokens.size() == prompt_.size() + 3) throw DeviceError("no more");
+                                              return TokenTree(tokens.back());
+                                            }});
+  std::vector<AnswerStage> stages;
+  const auto observe = [&](const AnswerFailure& failure) {
+    stages.push_back(failure.stage);
+    EXPECT_EQ(failure.round, 2);
+    EXPECT_EQ(failure.tree, nullptr);
+    EXPECT_EQ(std::vector(failure.answered.begin(), failure.answered.end()), expected(3));
+    EXPECT_EQ(failure.committed, static_cast<std::int64_t>(prompt_.size()) + 2);
+  };
+  EXPECT_THROW(decoder.generate(prompt_, {.max_tokens = 9}, {.on_failure = observe}), DeviceError);
+  EXPECT_EQ(stages, std::vector{AnswerStage::draft});
+}
+
 }  // namespace
 }  // namespace espalier

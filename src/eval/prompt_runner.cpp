@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "base/error.h"
+#include "format/untrusted_text.h"
+
 namespace espalier {
 namespace {
 
@@ -25,37 +28,68 @@ bool was_cancelled(const TextResult& result) {
 
 }  // namespace
 
-PromptRunner::PromptRunner(const EvalSetup& setup, PromptId id)
+PromptRunner::PromptRunner(const EvalSetup& setup, PromptId id, std::string set, std::int64_t record)
     : setup_(&setup),
       id_(std::move(id)),
+      set_(std::move(set)),
+      record_(record),
       decoder_(setup.model, setup.decoder, setup.speculation),
       session_(setup.text, decoder_, setup.chat) {
-  if (setup.baseline || setup.learn) plain_.emplace(setup.model, setup.decoder);
   session_.reset(setup.system);
 }
 
-TextResult PromptRunner::answer(Session& session, const std::string& user, const TextEvents& events) const {
-  return setup_->raw ? session.complete(user, setup_->options, events) : session.ask(user, setup_->options, events);
+TextResult PromptRunner::answer(Session& session, const TurnRequest& request, TextEvents events) {
+  events.cancelled = request.cancelled;
+  const auto speak = [&](const FailureObserver& on_failure) {
+    events.on_failure = on_failure;
+    const TextOptions& options = setup_->options;
+    if (setup_->raw)
+      return request.prompt.empty() ? session.complete(request.user, options, events)
+                                    : session.complete(request.prompt, options, events);
+    return request.prompt.empty() ? session.ask(request.user, options, events)
+                                  : session.ask(request.user, request.prompt, options, events);
+  };
+  return setup_->dumper != nullptr ? setup_->dumper->guard(id_, turns_, speak) : speak({});
 }
 
 // On the same history, so that a turn is not compared with an answer to another question.
-std::optional<TextResult> PromptRunner::answer_plainly(const std::string& user,
-                                                       const std::function<bool()>& cancelled) {
-  if (!plain_) return std::nullopt;
+std::optional<TextResult> PromptRunner::answer_plainly(const TurnRequest& request) {
+  if (!setup_->baseline && !setup_->learn && !request.retimed) return std::nullopt;
+  if (!plain_) plain_.emplace(setup_->model, setup_->decoder);
   Session session = session_.on(*plain_);
-  TextResult result = answer(session, user, {.cancelled = cancelled});
+  TextResult result = answer(session, request, {});
   if (setup_->learn) setup_->learn(result.prompt, result.generated.tokens);
   return result;
 }
 
-std::optional<TurnRecord> PromptRunner::next(const std::string& user, const std::function<bool()>& cancelled) {
-  const std::optional<TextResult> plain = answer_plainly(user, cancelled);
+BaselineTurn PromptRunner::baseline_of(const TurnRecord& record, const std::optional<TextResult>& plain) const {
+  if (setup_->shared == nullptr)
+    return {seconds_of_turn(plain->generated), plain->generated.tokens,
+            std::string(name(plain->generated.finish_reason))};
+  BaselineTurn shared = setup_->shared->find(record);
+  if (!plain) return shared;
+  if (plain->generated.tokens != shared.tokens)
+    input_error(
+        "the shared baseline: prompt {}, turn {}: other tokens than plain decoding gives now, expected the same",
+        in_quotes(text_of(id_)), turns_);
+  shared.retimed = seconds_of_turn(plain->generated);
+  return shared;
+}
+
+std::optional<TurnRecord> PromptRunner::next(const TurnRequest& request) {
+  ++turns_;
+  traced_.reset();
+  recorder_.clear();
+  const bool keeps_rounds = setup_->traced || setup_->compares();
+  const std::optional<TextResult> plain = answer_plainly(request);
   if (plain && was_cancelled(*plain)) return std::nullopt;
-  TurnRecord record{.prompt_id = id_, .turn = ++turns_};
-  TextResult result =
-      answer(session_, user,
-             {.cancelled = cancelled, .on_round = [&](const Round& round) { count_reached(round, record.reached); }});
+  TurnRecord record{.record = record_, .set = set_, .prompt_id = id_, .turn = turns_};
+  TextResult result = answer(session_, request, {.on_round = [&](const Round& round) {
+                               count_reached(round, record.reached);
+                               if (keeps_rounds) recorder_.observe(round);
+                             }});
   if (was_cancelled(result)) return std::nullopt;
+  if (keeps_rounds) traced_ = recorder_.take({id_, turns_, result.prompt}, setup_->options.generate, result.generated);
   record.prompt = std::move(result.prompt);
   record.tokens = std::move(result.generated.tokens);
   record.text = std::move(result.text);
@@ -63,16 +97,17 @@ std::optional<TurnRecord> PromptRunner::next(const std::string& user, const std:
   record.accept_lengths = std::move(result.generated.accept_lengths);
   record.seconds = seconds_of_turn(result.generated);
   record.stages = result.generated.times;
-  if (setup_->baseline)
-    record.baseline = {seconds_of_turn(plain->generated), plain->generated.tokens,
-                       std::string(name(plain->generated.finish_reason))};
+  if (setup_->compares()) record.baseline = baseline_of(record, plain);
   return record;
 }
 
 void warm_up(const EvalSetup& setup, const EvalPrompt& prompt, const std::function<bool()>& cancelled) {
   EvalSetup brief = setup;
   brief.options.generate.max_tokens = std::min(kWarmUpTokens, setup.options.generate.max_tokens);
-  PromptRunner(brief, prompt.id).next(prompt.turns[0], cancelled);
+  brief.shared = nullptr;
+  brief.baseline = setup.compares();
+  brief.traced = false;
+  PromptRunner(brief, prompt.id).next({.user = prompt.turns[0], .cancelled = cancelled});
 }
 
 }  // namespace espalier

@@ -8,8 +8,11 @@
 #include <string>
 #include <vector>
 
+#include "eval/shared_baseline.h"
 #include "eval/turn_record.h"
 #include "session/session.h"
+#include "trace/failure_dumper.h"
+#include "trace/turn_recorder.h"
 
 namespace espalier {
 
@@ -22,31 +25,52 @@ struct EvalSetup {
   TextOptions options = {};
   ChatContext chat = {};
   std::string system = {};
-  bool raw = false;       // the prompt as it is, without template and history
-  bool baseline = false;  // every turn without speculation too
+  bool raw = false;                        // the prompt as it is, without template and history
+  bool baseline = false;                   // every turn without speculation too
+  const SharedBaseline* shared = nullptr;  // instead: what an earlier run answered
+  bool traced = false;                     // rounds are kept for a trace
+  FailureDumper* dumper = nullptr;         // an answer that fails leaves a dump; null: none
   // Who wants to hear prompt and answer before the drafters are asked; the turn is answered without speculation first.
   std::function<void(const std::vector<TokenId>& prompt, const std::vector<TokenId>& answer)> learn = {};
+
+  bool compares() const { return baseline || shared != nullptr; }
+};
+
+struct TurnRequest {
+  std::string user = {};
+  std::vector<TokenId> prompt = {};  // its ids, history included; empty: they are made now
+  bool retimed = false;              // with a shared baseline: answered and timed without speculation too
+  std::function<bool()> cancelled = {};
 };
 
 class PromptRunner {
  public:
-  // The setup must outlive this.
-  PromptRunner(const EvalSetup& setup, PromptId id);
+  // The setup must outlive this. `record` and `set`: as the turns are to say (turn_record.h).
+  PromptRunner(const EvalSetup& setup, PromptId id, std::string set = {}, std::int64_t record = 0);
 
   // The next turn. The model's own answer, that with speculation, joins the history of both. Nothing when it was
-  // cancelled. Throws InputError when the conversation no longer fits the context.
-  std::optional<TurnRecord> next(const std::string& user, const std::function<bool()>& cancelled = {});
+  // cancelled. Throws InputError when the conversation no longer fits the context, or when a shared baseline does not
+  // have the turn, or no longer gives its tokens.
+  std::optional<TurnRecord> next(const TurnRequest& request);
+
+  // The rounds of the last turn, where the setup wants a trace or a comparison: what a trace or a dump is made of.
+  const std::optional<TracedTurn>& traced() const { return traced_; }
 
  private:
-  TextResult answer(Session& session, const std::string& user, const TextEvents& events) const;
-  std::optional<TextResult> answer_plainly(const std::string& user, const std::function<bool()>& cancelled);
+  TextResult answer(Session& session, const TurnRequest& request, TextEvents events);
+  std::optional<TextResult> answer_plainly(const TurnRequest& request);
+  BaselineTurn baseline_of(const TurnRecord& record, const std::optional<TextResult>& plain) const;
 
   const EvalSetup* setup_;
   PromptId id_;
+  std::string set_;
+  std::int64_t record_;
   std::int64_t turns_ = 0;
-  std::optional<Decoder> plain_;  // where somebody wants to hear the answer without speculation
+  std::optional<Decoder> plain_;  // made when the first turn is answered without speculation
   Decoder decoder_;
   Session session_;
+  TurnRecorder recorder_;
+  std::optional<TracedTurn> traced_;
 };
 
 // Runs the first tokens of a prompt for nobody, so that the first turn that counts finds weights in memory and step

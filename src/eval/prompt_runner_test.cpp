@@ -45,7 +45,7 @@ class PromptRunnerTest : public ::testing::Test {
 TEST_F(PromptRunnerTest, ATurnIsTheSameWithAndWithoutSpeculation) {
   const EvalSetup all = setup();
   PromptRunner runner(all, std::int64_t{81});
-  const auto record = runner.next("hello there hello there");
+  const auto record = runner.next({.user = "hello there hello there"});
   ASSERT_TRUE(record);
   EXPECT_EQ(record->prompt_id, PromptId(std::int64_t{81}));
   EXPECT_EQ(record->turn, 1);
@@ -60,7 +60,7 @@ TEST_F(PromptRunnerTest, ATurnIsTheSameWithAndWithoutSpeculation) {
 TEST_F(PromptRunnerTest, TheSecondTurnHasTheModelsOwnAnswerInItsHistory) {
   const EvalSetup all = setup();
   PromptRunner runner(all, "p");
-  const auto first = runner.next("hello"), second = runner.next("again");
+  const auto first = runner.next({.user = "hello"}), second = runner.next({.user = "again"});
   EXPECT_EQ(second->turn, 2);
   EXPECT_EQ(second->prompt, encode_chat(text_, {{"user", "hello"}, {"assistant", first->text}, {"user", "again"}}));
   EXPECT_EQ(second->first_difference(), std::nullopt);
@@ -69,45 +69,45 @@ TEST_F(PromptRunnerTest, TheSecondTurnHasTheModelsOwnAnswerInItsHistory) {
 TEST_F(PromptRunnerTest, ASystemTextStartsTheHistoryAndRawHasNone) {
   EvalSetup all = setup();
   all.system = "be brief";
-  EXPECT_EQ(PromptRunner(all, "p").next("hello")->prompt,
+  EXPECT_EQ(PromptRunner(all, "p").next({.user = "hello"})->prompt,
             encode_chat(text_, {{"system", "be brief"}, {"user", "hello"}}));
   all.raw = true;
-  EXPECT_EQ(PromptRunner(all, "p").next("hello")->prompt, encode_plain(text_, "hello"));
+  EXPECT_EQ(PromptRunner(all, "p").next({.user = "hello"})->prompt, encode_plain(text_, "hello"));
 }
 
 TEST_F(PromptRunnerTest, DraftersStartAfreshWithEachPromptAndStayForItsTurns) {
   const EvalSetup all = setup();
   PromptRunner first(all, "a");
   EXPECT_EQ(drafters_made_, 1);
-  first.next("hello");
-  first.next("hello");
+  first.next({.user = "hello"});
+  first.next({.user = "hello"});
   EXPECT_EQ(drafters_made_, 1);
-  PromptRunner(all, "b").next("hello");
+  PromptRunner(all, "b").next({.user = "hello"});
   EXPECT_EQ(drafters_made_, 2);
 }
 
 TEST_F(PromptRunnerTest, WithoutABaselineNothingIsCompared) {
   const EvalSetup all = setup(false);
-  EXPECT_FALSE(PromptRunner(all, "p").next("hello")->baseline);
+  EXPECT_FALSE(PromptRunner(all, "p").next({.user = "hello"})->baseline);
 }
 
 TEST_F(PromptRunnerTest, RoundsAndGuessesAddUp) {
   const EvalSetup all = setup(false);
-  const auto record = PromptRunner(all, "p").next("one two one two one two");
+  const auto record = PromptRunner(all, "p").next({.user = "one two one two one two"});
   const auto drafted = std::accumulate(record->accept_lengths.begin(), record->accept_lengths.end(), std::int64_t{0});
   EXPECT_EQ(static_cast<std::int64_t>(record->tokens.size()),
             1 + static_cast<std::int64_t>(record->accept_lengths.size()) + drafted);
   ASSERT_FALSE(record->reached.empty()) << "n-grams guessed nothing at all";
   EXPECT_LE(record->reached[0], static_cast<std::int64_t>(record->accept_lengths.size()));
   EXPECT_TRUE(std::is_sorted(record->reached.rbegin(), record->reached.rend())) << "a depth is below the one before";
-  for (double share : summarize(std::vector{*record}).accept_pos) EXPECT_LE(share, 1);
+  for (const Estimate& share : summarize(std::vector{*record}).accept_pos) EXPECT_LE(share.value, 1);
 }
 
 TEST_F(PromptRunnerTest, WhoWantsToLearnHearsTheAnswerBeforeTheDraftersAreAsked) {
   EvalSetup all = setup(false);
   std::vector<TokenId> heard;
   all.learn = [&](const std::vector<TokenId>&, const std::vector<TokenId>& answer) { heard = answer; };
-  const auto record = PromptRunner(all, "p").next("hello");
+  const auto record = PromptRunner(all, "p").next({.user = "hello"});
   EXPECT_EQ(heard, record->tokens);
   EXPECT_FALSE(record->baseline);
 }
@@ -115,23 +115,73 @@ TEST_F(PromptRunnerTest, WhoWantsToLearnHearsTheAnswerBeforeTheDraftersAreAsked)
 TEST_F(PromptRunnerTest, ACancelledTurnIsNoTurn) {
   const EvalSetup all = setup();
   int asked = 0;
-  EXPECT_FALSE(PromptRunner(all, "p").next("hello", [] { return true; }));
+  EXPECT_FALSE(PromptRunner(all, "p").next({.user = "hello", .cancelled = [] { return true; }}));
   PromptRunner late(all, "p");
-  EXPECT_FALSE(late.next("hello", [&] { return ++asked > 60; })) << "in the half with speculation";
+  EXPECT_FALSE(late.next({.user = "hello", .cancelled = [&] { return ++asked > 60; }}))
+      << "in the half with speculation";
   EXPECT_GT(asked, 60);
 }
 
 TEST_F(PromptRunnerTest, AConversationThatOutgrowsTheContextIsRefused) {
   const EvalSetup all = setup();
   PromptRunner runner(all, "p");
-  EXPECT_THROW(runner.next(std::string(2000, 'x')), InputError);
+  EXPECT_THROW(runner.next({.user = std::string(2000, 'x')}), InputError);
+}
+
+TEST_F(PromptRunnerTest, ASharedBaselineIsComparedAndNothingIsAnsweredTwice) {
+  EvalSetup all = setup();
+  const std::vector<TurnRecord> before = {*PromptRunner(all, "p").next({.user = "hello"})};
+  const SharedBaseline shared(before);
+  all.baseline = false;
+  all.shared = &shared;
+  const auto record = PromptRunner(all, "p").next({.user = "hello"});
+  EXPECT_EQ(record->first_difference(), std::nullopt);
+  EXPECT_EQ(record->baseline->seconds.whole(), before[0].baseline->seconds.whole());
+  EXPECT_FALSE(record->baseline->retimed);
+  EXPECT_TRUE(PromptRunner(all, "p").next({.user = "hello", .retimed = true})->baseline->retimed);
+  EXPECT_THROW(PromptRunner(all, "q").next({.user = "hello"}), InputError);
+}
+
+TEST_F(PromptRunnerTest, ASharedBaselineThatNoLongerComesOutIsRefused) {
+  EvalSetup all = setup();
+  std::vector<TurnRecord> before = {*PromptRunner(all, "p").next({.user = "hello"})};
+  before[0].baseline->tokens[3] ^= 1;
+  const SharedBaseline shared(before);
+  all.baseline = false;
+  all.shared = &shared;
+  EXPECT_EQ(PromptRunner(all, "p").next({.user = "hello"})->first_difference(), 3);
+  EXPECT_THROW(PromptRunner(all, "p").next({.user = "hello", .retimed = true}), InputError);
+}
+
+TEST_F(PromptRunnerTest, RoundsAreKeptForATraceOrAComparison) {
+  EvalSetup all = setup(false);
+  PromptRunner silent(all, "p");
+  silent.next({.user = "hello"});
+  EXPECT_FALSE(silent.traced());
+  all.traced = true;
+  PromptRunner traced(all, "p");
+  const auto record = traced.next({.user = "hello"});
+  ASSERT_TRUE(traced.traced());
+  EXPECT_EQ(traced.traced()->tokens, record->tokens);
+  EXPECT_EQ(traced.traced()->accept_lengths(), record->accept_lengths);
+  EXPECT_EQ(traced.traced()->prompt, record->prompt);
+}
+
+TEST_F(PromptRunnerTest, IdsThatWereMadeBeforeGiveTheSameTurn) {
+  const EvalSetup all = setup(false);
+  PromptRunner now(all, "p"), before(all, "p");
+  const auto expected = now.next({.user = "hello"});
+  const auto found = before.next({.user = "hello", .prompt = encode_chat(text_, {{"user", "hello"}})});
+  EXPECT_EQ(found->prompt, expected->prompt);
+  EXPECT_EQ(found->tokens, expected->tokens);
+  EXPECT_EQ(before.next({.user = "again"})->prompt, now.next({.user = "again"})->prompt) << "the history is the same";
 }
 
 TEST_F(PromptRunnerTest, WarmingUpLeavesNoTrace) {
   const EvalSetup all = setup();
   warm_up(all, {.id = "p", .turns = {"hello"}});
   EXPECT_EQ(all.options.generate.max_tokens, 40);
-  EXPECT_EQ(PromptRunner(all, "p").next("hello")->tokens.size(), 40u);
+  EXPECT_EQ(PromptRunner(all, "p").next({.user = "hello"})->tokens.size(), 40u);
 }
 
 }  // namespace

@@ -80,15 +80,14 @@ std::vector<std::string> read_turns(const Json& object, const Line& line) {
 EvalPrompt read_prompt_line(const Line& line) {
   const Json object = parse_line(line);
   if (!object.is_object()) line.refuse("expected a JSON object, got {}", in_quotes(line.text));
-  return {.id = read_id(object, line), .turns = read_turns(object, line), .line = line.number};
+  EvalPrompt prompt;
+  prompt.id = read_id(object, line);
+  prompt.turns = read_turns(object, line);
+  prompt.line = line.number;
+  return prompt;
 }
 
 }  // namespace
-
-std::string text_of(const PromptId& id) {
-  const auto* number = std::get_if<std::int64_t>(&id);
-  return number != nullptr ? std::to_string(*number) : std::get<std::string>(id);
-}
 
 std::int64_t PromptSet::turns() const {
   std::int64_t count = 0;
@@ -96,9 +95,14 @@ std::int64_t PromptSet::turns() const {
   return count;
 }
 
+std::string PromptSet::place(const EvalPrompt& prompt) const {
+  return fmt::format("{}:{}", files[prompt.file].path.string(), prompt.line);
+}
+
 PromptSet read_prompt_set(const std::filesystem::path& path) {
   const std::string text = read_text_file(path);
-  PromptSet set{.path = path, .sha256 = sha256(std::as_bytes(std::span(text)))};
+  PromptSet set;
+  set.files.push_back({path, sha256(std::as_bytes(std::span(text))), path.stem().string()});
   std::map<PromptId, std::int64_t> lines;
   std::string_view rest = text;
   for (std::int64_t number = 1; !rest.empty(); ++number) {
@@ -109,17 +113,33 @@ PromptSet read_prompt_set(const std::filesystem::path& path) {
     EvalPrompt prompt = read_prompt_line(line);
     const auto [first, is_new] = lines.emplace(prompt.id, number);
     if (!is_new) line.refuse("id {} is on line {} already", in_quotes(text_of(prompt.id)), first->second);
+    prompt.set = set.files[0].set;
     set.prompts.push_back(std::move(prompt));
   }
   if (set.prompts.empty()) input_error("{}: expected a JSON object on each line, got an empty file", path.string());
   return set;
 }
 
+PromptSet join(std::vector<PromptSet> sets) {
+  PromptSet whole;
+  for (PromptSet& set : sets) {
+    for (EvalPrompt& prompt : set.prompts) prompt.file += whole.files.size();
+    for (PromptFile& file : set.files) {
+      for (const PromptFile& other : whole.files)
+        if (other.set == file.set)
+          input_error("--data: {} and {} are both named {}, expected different names", other.path.string(),
+                      file.path.string(), in_quotes(file.set));
+      whole.files.push_back(std::move(file));
+    }
+    std::ranges::move(set.prompts, std::back_inserter(whole.prompts));
+  }
+  return whole;
+}
+
 void keep_prompts(PromptSet& set, std::int64_t skip, std::int64_t limit) {
   check(skip >= 0 && limit >= 1, "keep_prompts: {} from {}", limit, skip);
   const auto count = static_cast<std::int64_t>(set.prompts.size());
-  if (skip >= count)
-    input_error("--skip: expected less than {}, the prompts of {}, got {}", count, set.path.string(), skip);
+  if (skip >= count) input_error("--skip: expected less than {}, the prompts there are, got {}", count, skip);
   set.prompts.erase(set.prompts.begin(), set.prompts.begin() + skip);
   set.prompts.resize(static_cast<std::size_t>(std::min(limit, count - skip)));
 }

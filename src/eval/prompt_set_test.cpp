@@ -47,8 +47,8 @@ TEST_F(PromptSetTest, BlankLinesCountAsLinesAndAreNoPrompts) {
 }
 
 TEST_F(PromptSetTest, TheHashIsThatOfTheWholeFile) {
-  EXPECT_EQ(read("{\"id\":1,\"prompt\":\"a\"}").sha256, read("{\"id\":1,\"prompt\":\"a\"}").sha256);
-  EXPECT_NE(read("{\"id\":1,\"prompt\":\"a\"}").sha256, read("{\"id\":1,\"prompt\":\"a\"}\n").sha256);
+  EXPECT_EQ(read("{\"id\":1,\"prompt\":\"a\"}").files[0].sha256, read("{\"id\":1,\"prompt\":\"a\"}").files[0].sha256);
+  EXPECT_NE(read("{\"id\":1,\"prompt\":\"a\"}").files[0].sha256, read("{\"id\":1,\"prompt\":\"a\"}\n").files[0].sha256);
 }
 
 TEST_F(PromptSetTest, EveryBadLineIsReportedByItsNumber) {
@@ -87,6 +87,21 @@ TEST_F(PromptSetTest, BothBenchmarksAreRead) {
   EXPECT_EQ(code.prompts.size(), 164u);
   EXPECT_EQ(code.turns(), 164);
   EXPECT_EQ(code.prompts[163].id, PromptId("HumanEval/163"));
+}
+
+TEST_F(PromptSetTest, SeveralFilesFollowEachOtherAndAreToldApart) {
+  const std::string text = "{\"id\": 1, \"prompt\": \"a\"}\n{\"id\": 2, \"prompt\": \"b\"}\n";
+  const auto first = folder_.write("first.jsonl", text), second = folder_.write("second.jsonl", text);
+  const PromptSet set = join({read_prompt_set(first), read_prompt_set(second)});
+  ASSERT_EQ(set.prompts.size(), 4u);
+  EXPECT_EQ(set.prompts[1].set, "first");
+  EXPECT_EQ(set.prompts[2].set, "second");
+  EXPECT_EQ(set.prompts[2].id, set.prompts[0].id);
+  EXPECT_EQ(set.place(set.prompts[3]), second.string() + ":2");
+  EXPECT_THAT(complaint([&] {
+                join({read_prompt_set(first), read_prompt_set(first)});
+              }),
+              HasSubstr("are both named \"first\""));
 }
 
 TEST_F(PromptSetTest, SkipAndLimitKeepAPartOfTheSet) {

@@ -1,17 +1,19 @@
 #include "eval/run_folder.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <cstring>
+#include <algorithm>
+#include <chrono>
+#include <map>
 #include <nlohmann/json.hpp>
-#include <utility>
+#include <thread>
 
 #include "base/error.h"
 #include "base/mapped_file.h"
-#include "eval/whole_file.h"
+#include "base/whole_file.h"
+#include "eval/rank_folder.h"
+#include "eval/turn_journal.h"
+#include "eval/turn_table.h"
 #include "format/json_text.h"
 #include "format/untrusted_text.h"
 
@@ -22,42 +24,54 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char* kManifest = "manifest.json";
 constexpr const char* kTurns = "turns.json";
-constexpr const char* kSummary = "summary.json";
-constexpr const char* kJournal = "turns.partial.jsonl";
-constexpr const char* kSameFields[] = {"schema", "version", "commit", "configuration"};
+constexpr const char* kRanks = "ranks";
+constexpr const char* kSameFields[] = {"schema", "version", "commit", "compiler", "configuration"};
+constexpr auto kPoll = std::chrono::milliseconds(50);
 
 std::string pretty(const Json& object) {
   return object.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-std::string one_line(const TurnRecord& turn) {
-  return to_json(turn).dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
 // A list with a turn on each line.
 std::string turns_text(const std::vector<TurnRecord>& turns) {
   std::string text = "[";
-  for (const TurnRecord& turn : turns) text += (text.size() == 1 ? "\n" : ",\n") + one_line(turn);
+  for (const TurnRecord& turn : turns) text += (text.size() == 1 ? "\n" : ",\n") + journal_line(turn);
   return text + "\n]\n";
 }
 
-// The first field in which both differ, named from the outside in: "configuration.sampling.seed is 1, ...".
-void check_same(const Json& now, const Json& then, const std::string& field, const std::filesystem::path& manifest) {
-  if (now.is_object() && then.is_object()) {
-    for (const auto& [name, value] : now.items())
-      check_same(value, then.value(name, Json()), field + "." + name, manifest);
-    for (const auto& [name, value] : then.items())
-      check_same(now.value(name, Json()), value, field + "." + name, manifest);
+Json read_manifest(const std::filesystem::path& run) {
+  const std::filesystem::path file = run / kManifest;
+  if (!std::filesystem::exists(file))
+    input_error("{}: no {}, expected the directory of a run", run.string(), kManifest);
+  const std::string text = read_text_file(file);
+  if (!parse_json(text, file.string()).is_object()) input_error("{}: expected a JSON object", file.string());
+  return Json::parse(text);  // once more, for the order of its fields
+}
+
+// More ranks on a host have fewer threads each, and give the same tokens.
+void forgive_threads(Json& manifest, const Json& then) {
+  const Json::json_pointer threads("/configuration/engine/threads");
+  if (manifest.value("world", 1) == then.value("world", 1) || !manifest.contains(threads) || !then.contains(threads))
     return;
-  }
-  if (now == then) return;
-  const auto shown = [](const Json& value) {
-    return in_quotes(value.dump(-1, ' ', true, Json::error_handler_t::replace));
-  };
-  input_error("--resume: {} is {}, expected {} as in {}", field, shown(now), shown(then), manifest.string());
+  manifest[threads] = then[threads];
 }
 
 }  // namespace
+
+std::optional<std::string> first_other_field(const Json& now, const Json& then, const std::string& field) {
+  if (now.is_object() && then.is_object()) {
+    for (const auto& [name, value] : now.items())
+      if (const auto found = first_other_field(value, then.value(name, Json()), field + "." + name)) return found;
+    for (const auto& [name, value] : then.items())
+      if (const auto found = first_other_field(now.value(name, Json()), value, field + "." + name)) return found;
+    return std::nullopt;
+  }
+  if (now == then) return std::nullopt;
+  const auto shown = [](const Json& value) {
+    return in_quotes(value.dump(-1, ' ', true, Json::error_handler_t::replace));
+  };
+  return fmt::format("{} is {}, expected {}", field, shown(now), shown(then));
+}
 
 RunFolder RunFolder::create(const std::filesystem::path& path, const Json& manifest) {
   if (std::filesystem::exists(path))
@@ -75,97 +89,88 @@ RunFolder RunFolder::create(const std::filesystem::path& path, const Json& manif
     std::filesystem::remove_all(temporary, error);
     throw;
   }
-  RunFolder folder(path);
-  folder.open_journal();
-  return folder;
+  return RunFolder(path);
 }
 
 RunFolder RunFolder::open(const std::filesystem::path& path, const Json& manifest) {
-  RunFolder folder(path);
-  const Json then = folder.manifest();
-  for (const char* field : kSameFields)
-    check_same(manifest.at(field), then.value(field, Json()), field, path / kManifest);
-  if (then.value("end", Json()).is_null()) {
-    folder.open_journal();
-    folder.read_journal();
-    return folder;
-  }
-  const std::string where = (path / kTurns).string();
-  for (const auto& turn : parse_json(read_text_file(where), where))
-    folder.turns_.push_back(turn_record_from(turn, where));
+  const RunFolder folder(path);
+  folder.check_same_run(manifest);
   return folder;
 }
 
-RunFolder::~RunFolder() {
-  close_journal();
+std::optional<RunFolder> RunFolder::join(const std::filesystem::path& path, const Json& manifest, double seconds,
+                                         const std::function<bool()>& cancelled) {
+  const auto start = std::chrono::steady_clock::now();
+  while (!std::filesystem::exists(path / kManifest)) {
+    if (cancelled && cancelled()) return std::nullopt;
+    if (std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() > seconds)
+      device_error("{}: rank 0 has not created it within {:g} s", path.string(), seconds);
+    std::this_thread::sleep_for(kPoll);
+  }
+  const RunFolder folder(path);
+  if (folder.finished()) input_error("{}: exists already, expected a new directory, or --resume", path.string());
+  folder.check_same_run(manifest);
+  if (const auto other =
+          first_other_field(manifest.value("world", Json()), folder.manifest().value("world", Json()), "world"))
+    input_error("{}: {}: exists already, expected a new directory, or --resume", path.string(), *other);
+  return folder;
 }
 
-RunFolder::RunFolder(RunFolder&& other) noexcept
-    : path_(std::move(other.path_)), turns_(std::move(other.turns_)), journal_(std::exchange(other.journal_, -1)) {}
-
-std::filesystem::path RunFolder::journal_path() const {
-  return path_ / kJournal;
+void RunFolder::check_same_run(const Json& manifest) const {
+  const Json then = this->manifest();
+  Json now = manifest;
+  forgive_threads(now, then);
+  for (const char* field : kSameFields)
+    if (const auto other = first_other_field(now.value(field, Json()), then.value(field, Json()), field))
+      input_error("--resume: {} as in {}", *other, (path_ / kManifest).string());
 }
 
 Json RunFolder::manifest() const {
-  const std::filesystem::path file = path_ / kManifest;
-  if (!std::filesystem::exists(file))
-    input_error("{}: no {}, expected the directory of a run", path_.string(), kManifest);
-  const std::string text = read_text_file(file);
-  if (!parse_json(text, file.string()).is_object()) input_error("{}: expected a JSON object", file.string());
-  return Json::parse(text);  // once more, for the order of its fields
+  return read_manifest(path_);
 }
 
 void RunFolder::write_manifest(const Json& manifest) const {
   write_whole_file(path_ / kManifest, pretty(manifest));
 }
 
-void RunFolder::open_journal() {
-  journal_ = ::open(journal_path().c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-  if (journal_ < 0) device_error("{}: cannot write: {}", journal_path().string(), std::strerror(errno));
-  if (::flock(journal_, LOCK_EX | LOCK_NB) != 0) {
-    close_journal();
-    input_error("{}: another process is writing to this run", path_.string());
-  }
+bool RunFolder::finished() const {
+  return !manifest().value("end", Json()).is_null();
 }
 
-void RunFolder::close_journal() {
-  if (journal_ >= 0) ::close(std::exchange(journal_, -1));
+std::filesystem::path RunFolder::rank_path(int rank) const {
+  return path_ / kRanks / fmt::format("{:04}", rank);
 }
 
-// A line that a killed process has not finished is cut off.
-void RunFolder::read_journal() {
-  const std::string where = journal_path().string(), text = read_text_file(where);
-  std::size_t begin = 0;
-  for (std::size_t end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
-    const std::string place = fmt::format("{}: turn {}", where, turns_.size() + 1);
-    turns_.push_back(turn_record_from(parse_json(std::string_view(text).substr(begin, end - begin), place), place));
-  }
-  if (::ftruncate(journal_, static_cast<off_t>(begin)) != 0)
-    device_error("{}: cannot cut: {}", where, std::strerror(errno));
+std::vector<TurnRecord> RunFolder::turns() const {
+  std::map<std::pair<std::int64_t, std::int64_t>, TurnRecord> sorted;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(path_ / kRanks, ignored))
+    for (TurnRecord& turn : read_journal(entry.path() / kJournalName)) {
+      const auto [place, is_new] = sorted.try_emplace({turn.record, turn.turn}, turn);
+      if (!is_new && place->second.tokens != turn.tokens)
+        input_error("{}: prompt {}, turn {}: two ranks answered it differently", path_.string(),
+                    in_quotes(text_of(turn.prompt_id)), turn.turn);
+    }
+  std::vector<TurnRecord> turns;
+  for (auto& [place, turn] : sorted) turns.push_back(std::move(turn));
+  return turns;
 }
 
-void RunFolder::add(TurnRecord turn) {
-  check(!finished(), "RunFolder: a turn after the end");
-  const off_t before = ::lseek(journal_, 0, SEEK_END);
-  try {
-    write_all(journal_, one_line(turn) + "\n", journal_path());
-    if (::fdatasync(journal_) != 0) device_error("{}: cannot write: {}", journal_path().string(), std::strerror(errno));
-  } catch (...) {
-    [[maybe_unused]] const int cut = ::ftruncate(journal_, before);
-    throw;
-  }
-  turns_.push_back(std::move(turn));
-}
-
-// The manifest says last that the run is finished: until then the journal is what counts.
-void RunFolder::finish(const Json& manifest, const Summary& summary) {
-  check(!finished(), "RunFolder: finished twice");
-  write_whole_file(path_ / kTurns, turns_text(turns_));
-  write_whole_file(path_ / kSummary, pretty(to_json(summary)));
+// The manifest says last that the run is finished: until then the journals are what counts.
+void RunFolder::finish(const Json& manifest, const std::vector<TurnRecord>& turns, const Summary& summary) const {
+  write_whole_file(path_ / kTurns, turns_text(turns));
+  write_whole_file(path_ / "turns.csv", turns_csv(turns));
+  write_whole_file(path_ / "summary.json", pretty(to_json(summary)));
   write_manifest(manifest);
-  ::unlink(journal_path().c_str());
-  close_journal();
+}
+
+std::vector<TurnRecord> read_finished_turns(const std::filesystem::path& run) {
+  if (read_manifest(run).value("end", Json()).is_null())
+    input_error("{}: the run is not finished, expected one that is", run.string());
+  const std::string where = (run / kTurns).string();
+  std::vector<TurnRecord> turns;
+  for (const auto& turn : parse_json(read_text_file(where), where)) turns.push_back(turn_record_from(turn, where));
+  return turns;
 }
 
 }  // namespace espalier

@@ -1,10 +1,11 @@
-// The directory of a run (docs/eval.md). While a run goes on it holds manifest.json and the finished turns, one line
-// each, in turns.partial.jsonl; at the end turns.json and summary.json take the place of the latter. A process that is
-// killed at any point leaves a directory that open() can go on with: it loses at most the turn in flight. One process
-// at a time: the second is refused. Movable, not copyable.
+// The directory of a run (docs/eval.md). While a run goes on it holds manifest.json and, for each rank, a folder
+// ranks/NNNN with its finished turns; at the end turns.json, turns.csv and summary.json join them, and the manifest
+// says so. Processes that are killed at any point leave a directory that open() can go on with: each loses at most the
+// turn in flight. Whoever writes a file is its only writer: the whole run's files are rank 0's.
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
@@ -19,39 +20,41 @@ class RunFolder {
   // A new one; it appears with its manifest, or not at all. Throws InputError when there is something at `path`
   // already, DeviceError when the disk does not take it.
   static RunFolder create(const std::filesystem::path& path, const nlohmann::ordered_json& manifest);
-  // That of an earlier run. Throws InputError when it is none, when another process is writing to it, or when the run
-  // was another one: `schema`, `version`, `commit` and `configuration` of both manifests must be equal, and the message
-  // names the first field that is not.
+  // That of an earlier run. Throws InputError when it is none, or when the run was another one: `schema`, `version`,
+  // `commit`, `compiler` and `configuration` of both manifests must be equal, and the message names the first field
+  // that is not. With another `world` the number of threads may be another one too.
   static RunFolder open(const std::filesystem::path& path, const nlohmann::ordered_json& manifest);
-
-  ~RunFolder();
-  RunFolder(RunFolder&& other) noexcept;
-  RunFolder& operator=(RunFolder&&) = delete;
+  // That which rank 0 of the same launch creates, once it is there. Throws InputError like open(), and when it is of
+  // another launch; DeviceError after `seconds` without it. Nothing when it was cancelled.
+  static std::optional<RunFolder> join(const std::filesystem::path& path, const nlohmann::ordered_json& manifest,
+                                       double seconds, const std::function<bool()>& cancelled);
 
   const std::filesystem::path& path() const { return path_; }
   nlohmann::ordered_json manifest() const;
   void write_manifest(const nlohmann::ordered_json& manifest) const;
+  bool finished() const;  // as the manifest says
+  std::filesystem::path rank_path(int rank) const;
 
-  // The finished turns, in the order they were added.
-  const std::vector<TurnRecord>& turns() const { return turns_; }
-  bool finished() const { return journal_ < 0; }
-
-  // The turn is on disk when this returns. Throws DeviceError, and then the directory is as it was. Requires a run that
-  // is not finished.
-  void add(TurnRecord turn);
-  // Writes turns.json, summary.json and the manifest; nothing can be added afterwards.
-  void finish(const nlohmann::ordered_json& manifest, const Summary& summary);
+  // The finished turns of all ranks there ever were, by record and turn. Throws InputError when two of them answered
+  // one turn differently.
+  std::vector<TurnRecord> turns() const;
+  // Writes turns.json, turns.csv, summary.json and, last of all, the manifest.
+  void finish(const nlohmann::ordered_json& manifest, const std::vector<TurnRecord>& turns,
+              const Summary& summary) const;
 
  private:
   explicit RunFolder(std::filesystem::path path) : path_(std::move(path)) {}
-  void open_journal();
-  void read_journal();
-  void close_journal();
-  std::filesystem::path journal_path() const;
+  void check_same_run(const nlohmann::ordered_json& manifest) const;
 
   std::filesystem::path path_;
-  std::vector<TurnRecord> turns_;
-  int journal_ = -1;
 };
+
+// turns.json of a finished run. Throws InputError when it is none.
+std::vector<TurnRecord> read_finished_turns(const std::filesystem::path& run);
+
+// The first field in which two objects differ, named from the outside in: "configuration.sampling.seed is "1", expected
+// "0"". Nothing when they are equal.
+std::optional<std::string> first_other_field(const nlohmann::ordered_json& now, const nlohmann::ordered_json& then,
+                                             const std::string& field);
 
 }  // namespace espalier

@@ -8,27 +8,28 @@
 
 #include "base/error.h"
 #include "base/mapped_file.h"
+#include "eval/rank_folder.h"
 #include "format/complaint.h"
 #include "format/temporary_folder.h"
 
 namespace espalier {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::UnorderedElementsAre;
 using Json = nlohmann::ordered_json;
 
 class RunFolderTest : public ::testing::Test {
  protected:
-  static Json manifest(int seed = 0) {
-    return {{"schema", 1},
-            {"version", "0.1"},
-            {"commit", nullptr},
-            {"configuration", {{"sampling", {{"seed", seed}}}}},
-            {"end", nullptr}};
+  static Json manifest(int seed = 0, int threads = 2, int world = 1) {
+    return {
+        {"schema", 1},       {"version", "0.1"},
+        {"commit", nullptr}, {"configuration", {{"sampling", {{"seed", seed}}}, {"engine", {{"threads", threads}}}}},
+        {"world", world},    {"end", nullptr}};
   }
   static TurnRecord turn(std::int64_t id) {
-    return {.prompt_id = id, .prompt = {1}, .tokens = {2, 3}, .text = "x\ny", .finish_reason = "length"};
+    return {.record = id, .prompt_id = id, .prompt = {1}, .tokens = {2, 3}, .text = "x\ny", .finish_reason = "length"};
   }
   std::vector<std::string> names() const {
     std::vector<std::string> names;
@@ -42,43 +43,59 @@ class RunFolderTest : public ::testing::Test {
     manifest["end"] = "now";
     return manifest;
   }
+  // What a rank of a run leaves, whatever becomes of it.
+  void answer(const RunFolder& run, int rank, std::vector<std::int64_t> ids) const {
+    RankFolder folder(run.rank_path(rank), {.rank = rank, .world = 2}, /*resume=*/true);
+    for (std::int64_t id : ids) folder.add(turn(id));
+  }
+  static std::vector<std::int64_t> records(const RunFolder& run) {
+    std::vector<std::int64_t> found;
+    for (const TurnRecord& turn : run.turns()) found.push_back(turn.record);
+    return found;
+  }
 
   TemporaryFolder folder_;
   std::filesystem::path path_ = folder_ / "run";
-  std::filesystem::path journal_ = path_ / "turns.partial.jsonl";
+  std::filesystem::path journal_ = path_ / "ranks/0000/turns.jsonl";
 };
 
-TEST_F(RunFolderTest, FinishedTurnsSurviveAProcessThatEndsAnywhere) {
+TEST_F(RunFolderTest, FinishedTurnsOfAllRanksSurviveProcessesThatEndAnywhere) {
   {
-    RunFolder run = RunFolder::create(path_, manifest());
-    run.add(turn(1));
-    run.add(turn(2));
+    const RunFolder run = RunFolder::create(path_, manifest());
+    answer(run, 0, {0, 2});
+    answer(run, 1, {3, 1});
   }
-  std::ofstream(journal_, std::ios::app) << "{\"prompt_id\": 3, \"tur";  // the line in flight
-  RunFolder run = RunFolder::open(path_, manifest());
-  ASSERT_EQ(run.turns().size(), 2u);
-  EXPECT_EQ(run.turns()[1].prompt_id, PromptId(std::int64_t{2}));
-  run.add(turn(3));
-  run.finish(ended(manifest()), summarize(run.turns()));
-  EXPECT_TRUE(run.finished());
-  EXPECT_THAT(names(), UnorderedElementsAre("manifest.json", "turns.json", "summary.json"));
-  const Json turns = Json::parse(read_text_file(path_ / "turns.json"));
-  ASSERT_EQ(turns.size(), 3u);
-  EXPECT_EQ(turns[2].at("prompt_id"), 3);
-  EXPECT_EQ(turns[2].at("text"), "x\ny");
-  EXPECT_EQ(Json::parse(read_text_file(path_ / "summary.json")).at("turns"), 3);
+  std::ofstream(journal_, std::ios::app) << "{\"prompt_id\": 4, \"tur";  // the line in flight
+  const RunFolder run = RunFolder::open(path_, manifest());
+  EXPECT_FALSE(run.finished());
+  EXPECT_THAT(records(run), ElementsAre(0, 1, 2, 3));
+  answer(run, 0, {4});
+  EXPECT_THAT(records(run), ElementsAre(0, 1, 2, 3, 4));
 }
 
-TEST_F(RunFolderTest, AFinishedRunOpensWithItsTurnsAndTakesNoMore) {
-  {
-    RunFolder run = RunFolder::create(path_, manifest());
-    run.add(turn(1));
-    run.finish(ended(manifest()), summarize(run.turns()));
-  }
-  RunFolder run = RunFolder::open(path_, manifest());
+TEST_F(RunFolderTest, AFinishedRunHasEveryFileAndItsTurnsSorted) {
+  const RunFolder run = RunFolder::create(path_, manifest());
+  answer(run, 1, {2, 1});
+  EXPECT_THAT(complaint([&] { read_finished_turns(path_); }), HasSubstr("the run is not finished"));
+  run.finish(ended(manifest()), run.turns(), summarize(run.turns()));
   EXPECT_TRUE(run.finished());
-  EXPECT_EQ(run.turns().size(), 1u);
-  EXPECT_THROW(run.add(turn(2)), std::logic_error);
+  EXPECT_THAT(names(), UnorderedElementsAre("manifest.json", "turns.json", "turns.csv", "summary.json", "ranks"));
+  const auto turns = read_finished_turns(path_);
+  ASSERT_EQ(turns.size(), 2u);
+  EXPECT_EQ(turns[1].prompt_id, PromptId(std::int64_t{2}));
+  EXPECT_EQ(turns[1].text, "x\ny");
+  EXPECT_EQ(Json::parse(read_text_file(path_ / "summary.json")).at("turns"), 2);
+}
+
+TEST_F(RunFolderTest, ATurnThatTwoRanksAnsweredCountsOnceAndMustBeTheSame) {
+  const RunFolder run = RunFolder::create(path_, manifest());
+  answer(run, 0, {1});
+  answer(run, 1, {1});
+  EXPECT_THAT(records(run), ElementsAre(1));
+  TurnRecord other = turn(1);
+  other.tokens = {9};
+  RankFolder(run.rank_path(2), {.rank = 2, .world = 3}, false).add(other);
+  EXPECT_THAT(complaint([&] { run.turns(); }), HasSubstr("prompt \"1\", turn 1: two ranks answered it differently"));
 }
 
 TEST_F(RunFolderTest, WhateverIsAlreadyThereIsRefused) {
@@ -99,15 +116,36 @@ TEST_F(RunFolderTest, ARunOfAnotherConfigurationIsRefusedByTheFieldThatDiffers) 
   EXPECT_THAT(refusal(longer), HasSubstr("configuration.baseline is \"true\", expected \"null\""));
 }
 
+TEST_F(RunFolderTest, WithAnotherNumberOfRanksTheirThreadsMayDiffer) {
+  { RunFolder::create(path_, manifest()); }
+  EXPECT_THAT(refusal(manifest(0, 1)), HasSubstr("configuration.engine.threads"));
+  EXPECT_EQ(refusal(manifest(0, 1, 2)), "");
+}
+
+TEST_F(RunFolderTest, OtherRanksJoinTheRunOfTheirLaunchOnly) {
+  const auto join = [&](const Json& manifest) { return RunFolder::join(path_, manifest, 0, {}); };
+  EXPECT_THROW(join(manifest()), DeviceError) << "nobody has created it";
+  EXPECT_FALSE(RunFolder::join(path_, manifest(), 60, [] { return true; }));
+  const RunFolder run = RunFolder::create(path_, manifest());
+  EXPECT_TRUE(join(manifest()));
+  EXPECT_THAT(complaint([&] { join(manifest(1)); }), HasSubstr("configuration.sampling.seed"));
+  EXPECT_THAT(complaint([&] { join(manifest(0, 2, 3)); }), HasSubstr("world is \"3\", expected \"1\""));
+  run.finish(ended(manifest()), {}, {});
+  EXPECT_THAT(complaint([&] { join(manifest()); }), HasSubstr("exists already"));
+}
+
 TEST_F(RunFolderTest, ASecondProcessIsRefused) {
-  RunFolder run = RunFolder::create(path_, manifest());
-  EXPECT_THAT(refusal(manifest()), HasSubstr("another process is writing to this run"));
+  const RunFolder run = RunFolder::create(path_, manifest());
+  const RankFolder rank(run.rank_path(0), {}, false);
+  EXPECT_THAT(complaint([&] { RankFolder(run.rank_path(0), {}, true); }),
+              HasSubstr("another process is writing to this run"));
 }
 
 TEST_F(RunFolderTest, DamagedFilesAreRefusedAndNamed) {
-  { RunFolder::create(path_, manifest()).add(turn(1)); }
+  const RunFolder run = RunFolder::create(path_, manifest());
+  answer(run, 0, {1});
   std::ofstream(journal_, std::ios::app) << "{\"prompt_id\": 3}\n";
-  EXPECT_THAT(refusal(manifest()), HasSubstr("turns.partial.jsonl: turn 2: expected a turn of an evaluation"));
+  EXPECT_THAT(complaint([&] { run.turns(); }), HasSubstr("turns.jsonl: turn 2: expected a turn of an evaluation"));
   std::ofstream(path_ / "manifest.json") << "[]";
   EXPECT_THAT(refusal(manifest()), HasSubstr("manifest.json: expected a JSON object"));
   std::ofstream(path_ / "manifest.json") << "{";

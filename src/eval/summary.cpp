@@ -1,23 +1,16 @@
 #include "eval/summary.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <nlohmann/json.hpp>
+#include <functional>
 
+#include "eval/turn_figures.h"
 #include "format/untrusted_text.h"
 
 namespace espalier {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 double ratio(double a, double b) {
   return b > 0 ? a / b : 0;
-}
-
-double share(std::int64_t a, std::int64_t b) {
-  return ratio(static_cast<double>(a), static_cast<double>(b));
 }
 
 void add(const TurnSeconds& one, TurnSeconds& sum) {
@@ -33,155 +26,152 @@ void add(const RoundTimes& one, RoundTimes& sum) {
   sum.commit += one.commit;
 }
 
-void add(std::span<const std::int64_t> one, std::vector<std::int64_t>& sum) {
-  sum.resize(std::max(sum.size(), one.size()));
-  for (std::size_t i = 0; i < one.size(); ++i) sum[i] += one[i];
-}
-
 std::string token_at(const std::vector<std::int32_t>& tokens, std::int64_t at, const std::string& finish) {
   if (at < static_cast<std::int64_t>(tokens.size())) return std::to_string(tokens[static_cast<std::size_t>(at)]);
   return fmt::format("the end ({})", finish);
 }
 
-std::string difference_text(const TurnRecord& turn, std::int64_t at) {
-  return fmt::format("prompt {}, turn {} differs at position {}: {} without, {} with speculation",
-                     in_quotes(text_of(turn.prompt_id)), turn.turn, at,
-                     token_at(turn.baseline->tokens, at, turn.baseline->finish_reason),
-                     token_at(turn.tokens, at, turn.finish_reason));
+// A number of every turn.
+using TurnFigure = std::function<double(const TurnRecord&)>;
+
+std::vector<double> figures_of(std::span<const TurnRecord> turns, const TurnFigure& figure) {
+  std::vector<double> found;
+  for (const TurnRecord& turn : turns) found.push_back(figure(turn));
+  return found;
 }
 
-// A mean over the turns that have a ratio.
-struct MeanRatio {
-  double sum = 0;
-  std::int64_t count = 0;
+// A number that not every turn has.
+template <typename Figure>
+Distribution distribution(std::span<const TurnRecord> turns, const Figure& figure) {
+  std::vector<double> found;
+  for (const TurnRecord& turn : turns)
+    if (const std::optional<double> value = figure(turn)) found.push_back(*value);
+  return distribution_of(found);
+}
 
-  void push(double a, double b) {
-    if (!(a > 0 && b > 0)) return;
-    sum += a / b;
-    ++count;
-  }
-  double mean() const { return ratio(sum, static_cast<double>(count)); }
-};
+// The sum of one over the sum of the other.
+Estimate ratio_of_sums(std::span<const TurnRecord> turns, const TurnFigure& above, const TurnFigure& below) {
+  if (turns.empty()) return {};
+  const std::vector<double> numerators = figures_of(turns, above), denominators = figures_of(turns, below);
+  return {ratio(mean(numerators), mean(denominators)), ratio_interval(numerators, denominators)};
+}
+
+// `speed(turn)`: nothing, or the speed figures that are meant.
+template <typename Speed>
+SpeedDistributions speeds(std::span<const TurnRecord> turns, const Speed& speed) {
+  const auto pick = [&](const auto& member) {
+    return distribution(turns, [&](const TurnRecord& turn) -> std::optional<double> {
+      const std::optional<SpeedFigures> figures = speed(turn);
+      return figures ? std::optional<double>((*figures).*member) : std::nullopt;
+    });
+  };
+  return {.tokens_per_second = pick(&SpeedFigures::tokens_per_second),
+          .tpot = pick(&SpeedFigures::tpot),
+          .ttft = pick(&SpeedFigures::ttft)};
+}
+
+std::optional<double> drift_of(const TurnRecord& turn) {
+  if (!turn.baseline || !turn.baseline->retimed || turn.baseline->seconds.whole() <= 0) return std::nullopt;
+  return turn.baseline->retimed->whole() / turn.baseline->seconds.whole();
+}
 
 std::optional<BaselineComparison> compare(std::span<const TurnRecord> turns) {
   BaselineComparison result;
   std::int64_t tokens = 0;
-  MeanRatio whole, decode;
   for (const TurnRecord& turn : turns) {
     if (!turn.baseline) continue;
     ++result.turns;
-    const auto difference = turn.first_difference();
+    const auto difference = difference_text(turn);
     if (!difference) ++result.identical;
-    if (difference && !result.difference) result.difference = difference_text(turn, *difference);
+    if (!result.difference) result.difference = difference;
     tokens += static_cast<std::int64_t>(turn.baseline->tokens.size());
     add(turn.baseline->seconds, result.seconds);
-    whole.push(turn.baseline->seconds.whole(), turn.seconds.whole());
-    if (turn.tokens.size() > 1) decode.push(turn.baseline->seconds.decode, turn.seconds.decode);
   }
   if (result.turns == 0) return std::nullopt;
   result.tokens_per_second = ratio(static_cast<double>(tokens), result.seconds.whole());
   result.decode_tokens_per_second = ratio(static_cast<double>(tokens - result.turns), result.seconds.decode);
-  result.speed_up = whole.mean();
-  result.decode_speed_up = decode.mean();
+  result.speeds = speeds(turns, [](const TurnRecord& turn) {
+    return turn.baseline ? std::optional(speed_of(*turn.baseline)) : std::nullopt;
+  });
+  result.speed_up = distribution(turns, speed_up);
+  result.decode_speed_up = distribution(turns, decode_speed_up);
+  result.drift = distribution(turns, drift_of);
   return result;
 }
 
-Json comparison_json(const BaselineComparison& compared) {
-  Json object = {{"turns", compared.turns}, {"identical", compared.identical}, {"first_difference", nullptr}};
-  if (compared.difference) object["first_difference"] = *compared.difference;
-  object["seconds"] = {{"prefill", compared.seconds.prefill}, {"decode", compared.seconds.decode}};
-  object["tokens_per_second"] = compared.tokens_per_second;
-  object["decode_tokens_per_second"] = compared.decode_tokens_per_second;
-  object["speed_up"] = compared.speed_up;
-  object["decode_speed_up"] = compared.decode_speed_up;
-  return object;
+double rounds_of(const TurnRecord& turn) {
+  return static_cast<double>(turn.accept_lengths.size());
 }
 
-std::string verdict(const Summary& summary) {
-  if (!summary.compared)
-    return fmt::format("{} turns, not compared with plain decoding (--baseline does)", summary.turns);
-  const BaselineComparison& compared = *summary.compared;
-  const std::string line = fmt::format("{} of {} turns identical", compared.identical, compared.turns);
-  return compared.difference ? line + ": " + *compared.difference : line;
+double tokens_after_first(const TurnRecord& turn) {
+  return rounds_of(turn) + static_cast<double>(accepted_of(turn));
 }
 
-std::string row(std::string_view label, const std::string& value) {
-  return fmt::format("{:<22}{}\n", label, value);
+Distribution accept_lengths(std::span<const TurnRecord> turns) {
+  std::vector<double> rounds;
+  for (const TurnRecord& turn : turns)
+    rounds.insert(rounds.end(), turn.accept_lengths.begin(), turn.accept_lengths.end());
+  Distribution all = distribution_of(rounds, {.resamples = 1});
+  if (all.count > 0)
+    all.interval = ratio_of_sums(
+                       turns, [](const TurnRecord& turn) { return static_cast<double>(accepted_of(turn)); }, rounds_of)
+                       .interval;
+  return all;
 }
 
-std::string speed_rows(const Summary& summary) {
-  if (!summary.compared)
-    return row("tokens per second", fmt::format("{:.1f}; {:.1f} from the first token on", summary.tokens_per_second,
-                                                summary.decode_tokens_per_second));
-  const BaselineComparison& compared = *summary.compared;
-  return fmt::format("{:<22}{:>10}{:>10}{:>12}\n", "", "without", "with", "mean ratio") +
-         fmt::format("{:<22}{:>10.1f}{:>10.1f}{:>11.2f}x\n", "tokens per second", compared.tokens_per_second,
-                     summary.tokens_per_second, compared.speed_up) +
-         fmt::format("{:<22}{:>10.1f}{:>10.1f}{:>11.2f}x\n", "after the first token", compared.decode_tokens_per_second,
-                     summary.decode_tokens_per_second, compared.decode_speed_up);
+// Guesses of this depth that were judged, and those that were accepted.
+double reached_at(const TurnRecord& turn, std::size_t depth) {
+  return depth <= turn.reached.size() ? static_cast<double>(turn.reached[depth - 1]) : 0;
+}
+
+double accepted_at(const TurnRecord& turn, std::size_t depth) {
+  return static_cast<double>(std::ranges::count_if(
+      turn.accept_lengths, [&](std::int64_t length) { return length >= static_cast<std::int64_t>(depth); }));
+}
+
+void add_accept_pos(std::span<const TurnRecord> turns, Summary& summary) {
+  for (const TurnRecord& turn : turns) {
+    summary.reached.resize(std::max(summary.reached.size(), turn.reached.size()));
+    for (std::size_t i = 0; i < turn.reached.size(); ++i) summary.reached[i] += turn.reached[i];
+  }
+  for (std::size_t depth = 1; depth <= summary.reached.size(); ++depth)
+    summary.accept_pos.push_back(ratio_of_sums(
+        turns, [&](const TurnRecord& turn) { return accepted_at(turn, depth); },
+        [&](const TurnRecord& turn) { return reached_at(turn, depth); }));
 }
 
 }  // namespace
 
+std::optional<std::string> difference_text(const TurnRecord& turn) {
+  const auto at = turn.first_difference();
+  if (!at) return std::nullopt;
+  return fmt::format("prompt {}, turn {} differs at position {}: {} without, {} with speculation",
+                     in_quotes(text_of(turn.prompt_id)), turn.turn, *at,
+                     token_at(turn.baseline->tokens, *at, turn.baseline->finish_reason),
+                     token_at(turn.tokens, *at, turn.finish_reason));
+}
+
 Summary summarize(std::span<const TurnRecord> turns) {
   Summary summary;
-  std::vector<std::int64_t> accepted;  // by depth
   for (const TurnRecord& turn : turns) {
     ++summary.turns;
     summary.tokens += static_cast<std::int64_t>(turn.tokens.size());
     summary.rounds += static_cast<std::int64_t>(turn.accept_lengths.size());
-    for (std::int64_t length : turn.accept_lengths) {
-      summary.drafted += length;
-      add(std::vector<std::int64_t>(static_cast<std::size_t>(length), 1), accepted);
-    }
-    add(turn.reached, summary.reached);
+    summary.drafted += accepted_of(turn);
     add(turn.seconds, summary.seconds);
     add(turn.stages, summary.stages);
   }
-  accepted.resize(summary.reached.size());
-  for (std::size_t i = 0; i < accepted.size(); ++i)
-    summary.accept_pos.push_back(share(accepted[i], summary.reached[i]));
-  summary.accept_length = share(summary.drafted, summary.rounds);
-  summary.tau = summary.rounds == 0 ? 0 : summary.accept_length + 1;
-  summary.tokens_per_second = ratio(static_cast<double>(summary.tokens), summary.seconds.whole());
+  summary.accept_length = accept_lengths(turns);
+  summary.tau = ratio_of_sums(turns, tokens_after_first, rounds_of);
+  add_accept_pos(turns, summary);
+  summary.tokens_per_second = ratio_of_sums(
+      turns, [](const TurnRecord& turn) { return static_cast<double>(turn.tokens.size()); },
+      [](const TurnRecord& turn) { return turn.seconds.whole(); });
   summary.decode_tokens_per_second =
-      ratio(static_cast<double>(summary.rounds + summary.drafted), summary.seconds.decode);
+      ratio_of_sums(turns, tokens_after_first, [](const TurnRecord& turn) { return turn.seconds.decode; });
+  summary.speeds = speeds(turns, [](const TurnRecord& turn) { return std::optional(speed_of(turn)); });
   summary.compared = compare(turns);
   return summary;
-}
-
-Json to_json(const Summary& summary) {
-  Json object = {{"turns", summary.turns},
-                 {"tokens", summary.tokens},
-                 {"rounds", summary.rounds},
-                 {"accept_L", summary.accept_length},
-                 {"tau", summary.tau},
-                 {"accept_pos", summary.accept_pos},
-                 {"reached", summary.reached},
-                 {"seconds", {{"prefill", summary.seconds.prefill}, {"decode", summary.seconds.decode}}},
-                 {"stages",
-                  {{"draft", summary.stages.draft},
-                   {"prepare", summary.stages.prepare},
-                   {"verify", summary.stages.verify},
-                   {"accept", summary.stages.accept},
-                   {"commit", summary.stages.commit}}},
-                 {"tokens_per_second", summary.tokens_per_second},
-                 {"decode_tokens_per_second", summary.decode_tokens_per_second},
-                 {"baseline", nullptr}};
-  if (summary.compared) object["baseline"] = comparison_json(*summary.compared);
-  return object;
-}
-
-std::string summary_text(const Summary& summary) {
-  std::string text = verdict(summary) + "\n";
-  text += row("tokens", fmt::format("{} in {} verify steps", summary.tokens, summary.rounds));
-  text += row("tau", fmt::format("{:.3f} (accept_L {:.3f})", summary.tau, summary.accept_length));
-  if (!summary.accept_pos.empty()) {
-    std::string shares;
-    for (double pos : summary.accept_pos) shares += fmt::format("{}{:.2f}", shares.empty() ? "" : " ", pos);
-    text += row("accept_pos by depth", shares);
-  }
-  return text + speed_rows(summary);
 }
 
 }  // namespace espalier

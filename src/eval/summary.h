@@ -8,9 +8,23 @@
 #include <string>
 #include <vector>
 
+#include "eval/statistics.h"
 #include "eval/turn_record.h"
 
 namespace espalier {
+
+// A figure and the interval of its percentile bootstrap, over turns.
+struct Estimate {
+  double value = 0;
+  Interval interval = {};
+};
+
+// Over turns that have the figure (turn_figures.h).
+struct SpeedDistributions {
+  Distribution tokens_per_second = {};
+  Distribution tpot = {};
+  Distribution ttft = {};
+};
 
 // With speculation against without, on the turns that have both.
 struct BaselineComparison {
@@ -20,8 +34,10 @@ struct BaselineComparison {
   TurnSeconds seconds = {};                    // of the baseline
   double tokens_per_second = 0;                // likewise
   double decode_tokens_per_second = 0;
-  double speed_up = 0;         // the mean over turns of: seconds of the whole turn without, by those with
-  double decode_speed_up = 0;  // the same from the first token on, over turns that have more than one
+  SpeedDistributions speeds = {};
+  Distribution speed_up = {};         // over turns: seconds of the whole turn without, by those with
+  Distribution decode_speed_up = {};  // the same from the first token on, over turns that have more than one
+  Distribution drift = {};            // over turns whose shared baseline was timed again: those seconds by the shared
 };
 
 struct Summary {
@@ -29,16 +45,18 @@ struct Summary {
   std::int64_t tokens = 0;
   std::int64_t rounds = 0;   // verify steps
   std::int64_t drafted = 0;  // tokens that were drafted and accepted
-  // A token that the teacher gave by itself comes with each round: tau = accept_L + 1. The first token of an answer is
-  // the prompt's and in none of them.
-  double accept_length = 0;
-  double tau = 0;
+  // Over all rounds. Those of a turn resemble each other, so the interval is drawn from turns. A token that the teacher
+  // gave by itself comes with each round: tau = accept_L + 1. The first token of an answer is the prompt's and in none
+  // of them.
+  Distribution accept_length = {};
+  Estimate tau = {};
   std::vector<std::int64_t> reached = {};  // by depth, from 1: guesses judged
-  std::vector<double> accept_pos = {};     // the share of them that was accepted
+  std::vector<Estimate> accept_pos = {};   // the share of them that was accepted
   TurnSeconds seconds = {};
   RoundTimes stages = {};
-  double tokens_per_second = 0;         // all tokens over all seconds
-  double decode_tokens_per_second = 0;  // without first tokens and prefill
+  Estimate tokens_per_second = {};         // all tokens over all seconds
+  Estimate decode_tokens_per_second = {};  // without first tokens and prefill
+  SpeedDistributions speeds = {};
   std::optional<BaselineComparison> compared = {};
 };
 
@@ -47,5 +65,8 @@ Summary summarize(std::span<const TurnRecord> turns);
 nlohmann::ordered_json to_json(const Summary& summary);
 // A line that says how many turns are identical, then a short table.
 std::string summary_text(const Summary& summary);
+
+// "prompt "81", turn 2 differs at position 5: 7 without, 8 with speculation"; nothing where it does not.
+std::optional<std::string> difference_text(const TurnRecord& turn);
 
 }  // namespace espalier

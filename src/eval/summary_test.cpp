@@ -35,24 +35,26 @@ TEST(Summary, TauIsTokensOverVerifyStepsWithoutTheFirstTokenOfAnAnswer) {
   EXPECT_EQ(summary.turns, 2);
   EXPECT_EQ(summary.tokens, 14);
   EXPECT_EQ(summary.rounds, 6);
-  EXPECT_THAT(summary.tau, DoubleEq(12.0 / 6));
-  EXPECT_THAT(summary.accept_length, DoubleEq(1));
-  EXPECT_THAT(summary.tokens_per_second, DoubleEq(14.0 / 6));
-  EXPECT_THAT(summary.decode_tokens_per_second, DoubleEq(12.0 / 4));
+  EXPECT_THAT(summary.tau.value, DoubleEq(12.0 / 6));
+  EXPECT_THAT(summary.accept_length.mean, DoubleEq(1));
+  EXPECT_THAT(summary.tokens_per_second.value, DoubleEq(14.0 / 6));
+  EXPECT_THAT(summary.decode_tokens_per_second.value, DoubleEq(12.0 / 4));
   EXPECT_THAT(summary.stages.draft, DoubleEq(0.5));
   EXPECT_FALSE(summary.compared);
 }
 
 TEST(Summary, AcceptPosIsTheShareOfJudgedGuessesThatWereAccepted) {
   // Depth 1 was judged in all three rounds and accepted in two; depth 2 in two and one; depth 3 once, in vain.
-  EXPECT_THAT(summarize(std::vector{turn(1, 1, 1)}).accept_pos, ElementsAre(2.0 / 3, 0.5, 0));
+  std::vector<double> shares;
+  for (const Estimate& share : summarize(std::vector{turn(1, 1, 1)}).accept_pos) shares.push_back(share.value);
+  EXPECT_THAT(shares, ElementsAre(2.0 / 3, 0.5, 0));
 }
 
 TEST(Summary, SpeedUpIsTheMeanOfTheTurnsRatiosNotTheRatioOfSums) {
   const Summary summary = summarize(std::vector{compared(turn(1, 1, 1), 1, 3), compared(turn(2, 0, 10), 0, 10)});
   ASSERT_TRUE(summary.compared);
-  EXPECT_THAT(summary.compared->speed_up, DoubleEq((2.0 + 1) / 2));
-  EXPECT_THAT(summary.compared->decode_speed_up, DoubleEq((3.0 + 1) / 2));
+  EXPECT_THAT(summary.compared->speed_up.mean, DoubleEq((2.0 + 1) / 2));
+  EXPECT_THAT(summary.compared->decode_speed_up.mean, DoubleEq((3.0 + 1) / 2));
   EXPECT_THAT(summary.compared->tokens_per_second, DoubleEq(14.0 / 14));
   EXPECT_THAT(summary.compared->decode_tokens_per_second, DoubleEq(12.0 / 13));
 }
@@ -80,8 +82,8 @@ TEST(Summary, AnAnswerThatEndsEarlyIsToldByItsEnd) {
 
 TEST(Summary, NothingAtAllHasFiguresOfZero) {
   const Summary summary = summarize({});
-  EXPECT_EQ(summary.tau, 0);
-  EXPECT_EQ(summary.tokens_per_second, 0);
+  EXPECT_EQ(summary.tau.value, 0);
+  EXPECT_EQ(summary.tokens_per_second.value, 0);
   EXPECT_TRUE(to_json(summary).at("baseline").is_null());
   EXPECT_THAT(summary_text(summary), StartsWith("0 turns, not compared"));
 }
@@ -91,8 +93,48 @@ TEST(Summary, AnAnswerOfOneTokenHasNoRatioAfterTheFirstToken) {
   single.tokens = single.baseline->tokens = {1};
   single.accept_lengths.clear();
   const Summary summary = summarize(std::vector{single, compared(turn(2, 1, 1), 1, 3)});
-  EXPECT_THAT(summary.compared->speed_up, DoubleEq(2));
-  EXPECT_THAT(summary.compared->decode_speed_up, DoubleEq(3));
+  EXPECT_THAT(summary.compared->speed_up.mean, DoubleEq(2));
+  EXPECT_THAT(summary.compared->decode_speed_up.mean, DoubleEq(3));
+}
+
+// Two turns that differ, so that an interval has two ends.
+std::vector<TurnRecord> two_turns() {
+  TurnRecord slow = turn(2, 2, 4);
+  slow.accept_lengths = {0, 0, 0, 0, 0, 0};
+  slow.reached = {6};
+  return {compared(turn(1, 1, 1), 1, 3), compared(slow, 2, 4)};
+}
+
+TEST(Summary, EveryFigureOfATurnHasItsDistribution) {
+  const Summary summary = summarize(two_turns());
+  EXPECT_THAT(summary.speeds.tokens_per_second.mean, DoubleEq((7.0 / 2 + 7.0 / 6) / 2));
+  EXPECT_THAT(summary.speeds.tpot.mean, DoubleEq((1.0 / 6 + 4.0 / 6) / 2));
+  EXPECT_THAT(summary.speeds.ttft.mean, DoubleEq(1.5));
+  EXPECT_THAT(summary.speeds.ttft.p50, DoubleEq(1.5));
+  EXPECT_EQ(summary.speeds.ttft.interval, (Interval{1, 2}));
+  EXPECT_EQ(summary.compared->speed_up.interval, (Interval{1, 2}));
+  EXPECT_THAT(summary.compared->speeds.ttft.mean, DoubleEq(1.5));
+  EXPECT_EQ(summary.compared->drift.count, 0);
+}
+
+TEST(Summary, RoundsAreFlattenedAndTheirIntervalIsDrawnFromTurns) {
+  const Summary summary = summarize(two_turns());
+  EXPECT_EQ(summary.accept_length.count, 9);
+  EXPECT_THAT(summary.accept_length.mean, DoubleEq(3.0 / 9));
+  EXPECT_EQ(summary.accept_length.p50, 0);
+  EXPECT_EQ(summary.accept_length.interval, (Interval{0, 1}));
+  EXPECT_EQ(summary.tau.interval, (Interval{1, 2}));
+  EXPECT_EQ(summary.accept_pos[0].interval, (Interval{0, 2.0 / 3}));
+}
+
+TEST(Summary, ABaselineThatWasTimedAgainTellsItsDrift) {
+  std::vector<TurnRecord> turns = two_turns();
+  turns[0].baseline->retimed = TurnSeconds{1, 4};
+  const Summary summary = summarize(turns);
+  EXPECT_EQ(summary.compared->drift.count, 1);
+  EXPECT_THAT(summary.compared->drift.mean, DoubleEq(1.25));
+  EXPECT_THAT(summary_text(summary), HasSubstr("baseline drift"));
+  EXPECT_EQ(to_json(summary).at("baseline").at("drift").at("count"), 1);
 }
 
 }  // namespace

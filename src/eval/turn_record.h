@@ -20,14 +20,17 @@ struct TurnSeconds {
   double whole() const { return prefill + decode; }
 };
 
-// The same turn without speculation.
+// The same turn without speculation: just before, or in an earlier run that several share.
 struct BaselineTurn {
   TurnSeconds seconds = {};
   std::vector<std::int32_t> tokens = {};
   std::string finish_reason = {};
+  std::optional<TurnSeconds> retimed = {};  // of a shared one: once more, just before the turn
 };
 
 struct TurnRecord {
+  std::int64_t record = 0;  // the prompt's place in the data, from 0
+  std::string set = {};     // the file it is of (prompt_set.h)
   PromptId prompt_id = {};
   std::int64_t turn = 1;                  // of the prompt, from 1
   std::vector<std::int32_t> prompt = {};  // history and template included

@@ -68,15 +68,24 @@ void Session::reset(std::string_view system) {
 }
 
 TextResult Session::complete(std::string_view prompt, const TextOptions& options, const TextEvents& events) {
-  return generate(encode_plain(*text_, prompt), options, events);
+  return complete(encode_plain(*text_, prompt), options, events);
+}
+
+TextResult Session::complete(std::vector<TokenId> prompt, const TextOptions& options, const TextEvents& events) {
+  return generate(std::move(prompt), options, events);
 }
 
 TextResult Session::ask(std::string_view user, const TextOptions& options, const TextEvents& events) {
   std::vector<ChatMessage> messages = messages_;
   messages.push_back({"user", std::string(user)});
-  TextResult result = generate(encode_chat(*text_, messages, context_), options, events);
-  messages.push_back({"assistant", result.text});
-  messages_ = std::move(messages);
+  return ask(user, encode_chat(*text_, messages, context_), options, events);
+}
+
+TextResult Session::ask(std::string_view user, std::vector<TokenId> prompt, const TextOptions& options,
+                        const TextEvents& events) {
+  TextResult result = generate(std::move(prompt), options, events);
+  messages_.push_back({"user", std::string(user)});
+  messages_.push_back({"assistant", result.text});
   return result;
 }
 
@@ -100,7 +109,8 @@ TextResult Session::generate(std::vector<TokenId> prompt, const TextOptions& opt
                                    },
                                .cancelled = events.cancelled,
                                .on_prefill = events.on_prefill,
-                               .on_round = events.on_round};
+                               .on_round = events.on_round,
+                               .on_failure = events.on_failure};
   result.generated = decoder_->generate(result.prompt, generate, forward);
   stream.finish();
   return result;

@@ -23,6 +23,7 @@ struct TextEvents {
   std::function<bool()> cancelled = {};
   std::function<void(std::int64_t done, std::int64_t total)> on_prefill = {};
   RoundObserver on_round = {};
+  FailureObserver on_failure = {};
 };
 
 struct TextResult {
@@ -48,6 +49,11 @@ class Session {
   // The next user turn of the conversation; the answer joins the history. Throws InputError when the model has no chat
   // template. A cancelled answer is kept as far as it came.
   TextResult ask(std::string_view user, const TextOptions& options, const TextEvents& events = {});
+
+  // The same with ids that were made before, as encode_plain() and encode_chat() make them of the same texts.
+  TextResult complete(std::vector<TokenId> prompt, const TextOptions& options, const TextEvents& events = {});
+  TextResult ask(std::string_view user, std::vector<TokenId> prompt, const TextOptions& options,
+                 const TextEvents& events = {});
 
   // Starts the conversation anew. An empty system text leaves the template's own default.
   void reset(std::string_view system = {});

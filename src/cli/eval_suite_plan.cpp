@@ -1,0 +1,225 @@
+#include "cli/eval_suite_plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "base/error.h"
+#include "cli/eval_progress.h"
+#include "decode/draft_tree.h"
+
+namespace espalier {
+namespace {
+
+constexpr const char* kPaperSuite = "data/suites/paper";
+constexpr double kSecondsPerTest = 1.5;      // of a HumanEval answer, some of which run into their limit
+constexpr double kProfileSlowdown = 3;       // of a run whose queries and keys are read back
+constexpr std::int64_t kTokensPerTurn = 60;  // of a user's turn of MT-bench
+
+std::filesystem::path suite_path(const std::string& suite) {
+  if (suite != "paper") return suite;
+  if (const auto found = find_in_repository(kPaperSuite)) return *found;
+  input_error("--suite paper: {} is not there", kPaperSuite);
+}
+
+std::string suite_name(const std::string& suite) {
+  const std::filesystem::path path = std::filesystem::path(suite).lexically_normal();
+  return path.has_filename() ? path.stem().string() : path.parent_path().filename().string();
+}
+
+std::filesystem::path data_path(const PromptSource& source, const Experiment& experiment) {
+  static const std::map<std::string, std::string, std::less<>> kNames = {{"mt-bench", "data/eval/mt_bench.jsonl"},
+                                                                         {"humaneval", "data/eval/humaneval.jsonl"}};
+  const auto known = kNames.find(source.data);
+  if (known == kNames.end()) return experiment.file.parent_path() / source.data;
+  if (const auto found = find_in_repository(known->second)) return *found;
+  input_error("{}: prompts: {} is not there", experiment.file.string(), known->second);
+}
+
+PromptSet read_source(const PromptSource& source, const Experiment& experiment, bool all_humaneval) {
+  PromptSet set = read_prompt_set(data_path(source, experiment));
+  const bool whole = !source.limit || (all_humaneval && source.whole_humaneval);
+  keep_prompts(set, source.skip, whole ? INT64_MAX : *source.limit);
+  return set;
+}
+
+PlannedPrompts read_prompts(const Experiment& experiment, const SuiteFlags& flags) {
+  PlannedPrompts prompts;
+  for (const PromptSource& source : experiment.prompts) {
+    PromptSet set = read_source(source, experiment, flags.all_humaneval);
+    prompts.name += fmt::format("{}{}{}-{}", prompts.name.empty() ? "" : "+", set.files.front().set,
+                                source.skip > 0 ? fmt::format("-{}", source.skip) : "", set.prompts.size());
+    prompts.sets.push_back(std::move(set));
+  }
+  return prompts;
+}
+
+// The drafter of a run: "head" is what the user asked for, or auto's; another name is that drafter, with the user's
+// head where the user did not ask for another drafter.
+void choose_drafter(const std::string& drafter, SpeculationFlags& flags) {
+  if (drafter == "head") {
+    if (!flags.draft) flags.draft = "auto";
+    return;
+  }
+  const std::string asked = flags.draft.value_or("auto");
+  if (asked.find(drafter) != std::string::npos) return;
+  flags.draft = drafter;
+  if (asked == "auto" && drafter != "ngram") return;
+  flags.heads.clear();
+  flags.head_options.clear();
+  flags.head_weights.reset();
+}
+
+class Planner {
+ public:
+  Planner(const EvalFlags& base, const SuiteFlags& flags) : base_(base), flags_(flags) {}
+
+  PlannedExperiment plan(const Experiment& experiment) {
+    PlannedExperiment planned{
+        .experiment = experiment, .prompts = read_prompts(experiment, flags_), .base_modes = base_.engine.modes};
+    for (const std::string& drafter : experiment.drafters) add_runs(drafter, planned);
+    planned.seconds = seconds_of(planned);
+    return planned;
+  }
+
+ private:
+  void add_runs(const std::string& drafter, PlannedExperiment& planned) const {
+    const Experiment& experiment = planned.experiment;
+    if (experiment.kind == ExperimentKind::sensitivity) {
+      for (std::int64_t length : experiment.lengthening.lengths)
+        planned.runs.push_back(plan_run(planned, {.name = std::to_string(length)}, 0, drafter, length));
+      return;
+    }
+    if (experiment.settings.empty()) planned.runs.push_back(plan_run(planned, {.name = "all"}, 0, drafter, {}));
+    for (std::size_t i = 0; i < experiment.settings.size(); ++i)
+      planned.runs.push_back(plan_run(planned, experiment.settings[i], i, drafter, {}));
+  }
+
+  PlannedRun plan_run(const PlannedExperiment& planned, const Setting& setting, std::size_t index,
+                      const std::string& drafter, std::optional<std::int64_t> length) const {
+    const Experiment& experiment = planned.experiment;
+    const std::string file = experiment.file.string();
+    PlannedRun run{.name = setting.name, .drafter = drafter, .setting = setting, .length = length, .flags = base_};
+    if (experiment.drafters.size() > 1) run.name = fmt::format("{}-{}", drafter, run.name);
+    choose_drafter(drafter, run.flags.speculation);
+    run.flags = with_setting(std::move(run.flags), experiment.flags, fmt::format("{}: flags", file));
+    run.flags = with_setting(std::move(run.flags), setting.flags, fmt::format("{}: settings[{}].flags", file, index));
+    run.flags.sampling.max_tokens = experiment.tokens(setting, flags_.full);
+    run.flags.baseline = experiment.kind != ExperimentKind::sweep;
+    check_fixed(run, file);
+    run.cost = cost_of(planned, run);
+    return run;
+  }
+
+  // A budget that is chosen by the clock would not be the same in two runs.
+  static void check_fixed(const PlannedRun& run, const std::string& file) {
+    const SpeculationFlags& flags = run.flags.speculation;
+    if (!flags.nodes && flags.tree.value_or("dynamic") == "dynamic")
+      input_error("{}: setting {}: --draft-nodes N is missing, expected a fixed budget", file, run.setting.name);
+  }
+
+  RunCost cost_of(const PlannedExperiment& planned, const PlannedRun& run) const {
+    const Experiment& experiment = planned.experiment;
+    const TreeOptions tree = plan_tree(run.flags.speculation);
+    RunCost cost{.turns = planned.prompts.turns(),
+                 .tokens = run.flags.sampling.max_tokens,
+                 .drafter = run.drafter == "head" ? "eagle3" : run.drafter,
+                 .rows = max_rows(tree),
+                 .depth = tree.depth};
+    if (run.length) {
+      const bool history = experiment.lengthening.what == Growth::history;
+      cost.turns = experiment.lengthening.prompts * (history ? *run.length + 1 : 1);
+      cost.prompt_tokens = history ? kTokensPerTurn : kTokensPerTurn + *run.length;
+    }
+    cost.plain_turns = run.flags.baseline ? cost.turns : std::min(cost.turns, experiment.retimed_turns);
+    return cost;
+  }
+
+  double seconds_of(const PlannedExperiment& planned) {
+    const Experiment& experiment = planned.experiment;
+    double seconds = 0;
+    for (const PlannedRun& run : planned.runs) {
+      if (experiment.kind == ExperimentKind::mask_leakage) {
+        seconds += leakage_seconds(experiment, run.cost);
+        continue;
+      }
+      if (experiment.kind == ExperimentKind::attention_distance) {
+        RunCost alone = run.cost;
+        alone.plain_turns = 0;
+        seconds += kProfileSlowdown * estimate_seconds(alone);
+        continue;
+      }
+      seconds += estimate_seconds(run.cost);
+      if (experiment.kind == ExperimentKind::sweep && baselines_.insert(baseline_name(planned, run)).second)
+        seconds += estimate_seconds({.turns = run.cost.turns, .tokens = run.cost.tokens});
+    }
+    if (experiment.kind == ExperimentKind::quality && flags_.execute)
+      seconds += kSecondsPerTest * (flags_.all_humaneval ? 164 : 80) * 2;
+    return seconds;
+  }
+
+  // Each row once more, and the whole twice.
+  static double leakage_seconds(const Experiment& experiment, const RunCost& cost) {
+    return static_cast<double>(experiment.rounds) * (cost.rows + 2) * step_seconds(cost.rows + 4);
+  }
+
+  const EvalFlags& base_;
+  const SuiteFlags& flags_;
+  std::set<std::string> baselines_;
+};
+
+std::string minutes(double seconds) {
+  return seconds == 0 ? "-" : fmt::format("{:.1f} min", seconds / 60);
+}
+
+std::string settings_text(const PlannedExperiment& planned) {
+  if (!planned.experiment.from.empty()) return fmt::format("looks at {}", planned.experiment.from);
+  std::string text;
+  for (const PlannedRun& run : planned.runs) text += (text.empty() ? "" : ", ") + run.name;
+  return text;
+}
+
+}  // namespace
+
+std::int64_t PlannedPrompts::turns() const {
+  std::int64_t all = 0;
+  for (const PromptSet& set : sets) all += set.turns();
+  return all;
+}
+
+double SuitePlan::seconds() const {
+  double all = 0;
+  for (const PlannedExperiment& planned : experiments) all += planned.seconds;
+  return all;
+}
+
+SuitePlan plan_suite(const EvalFlags& base, const SuiteFlags& flags) {
+  if (base.speculation.draft == "none") throw InputError("--draft none: not with --suite, which measures drafters");
+  SuitePlan plan{.name = suite_name(flags.suite)};
+  Planner planner(base, flags);
+  for (const Experiment& experiment : only(read_suite(suite_path(flags.suite)), flags.only))
+    plan.experiments.push_back(planner.plan(experiment));
+  return plan;
+}
+
+std::string baseline_name(const PlannedExperiment& planned, const PlannedRun& run) {
+  return fmt::format("{}-{}{}", planned.prompts.name, run.flags.sampling.max_tokens,
+                     run.flags.sampling.ignore_eos ? "-ignore-eos" : "");
+}
+
+std::string plan_text(const SuitePlan& plan) {
+  std::string text;
+  for (const PlannedExperiment& planned : plan.experiments) {
+    std::int64_t turns = 0;
+    for (const PlannedRun& run : planned.runs) turns += run.cost.turns;
+    const std::string work = planned.experiment.rounds > 0 ? fmt::format("{} rounds", planned.experiment.rounds)
+                                                           : fmt::format("{} turns", turns);
+    text += fmt::format("{:<15} {:<19} {:>12} {:>9}  {}\n", planned.experiment.id, name(planned.experiment.kind),
+                        planned.experiment.from.empty() ? work : "", minutes(planned.seconds), settings_text(planned));
+  }
+  return text + fmt::format("at most about {} for the default model on two cores\n", duration_text(plan.seconds()));
+}
+
+}  // namespace espalier

@@ -1,0 +1,58 @@
+// A suite as the list of its runs: which prompts, which flags, about how long. Nothing is loaded here and nothing
+// written, so a mistake in a suite is told before a model is read.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/eval_suite_flags.h"
+#include "eval/prompt_set.h"
+#include "experiments/cost_estimate.h"
+#include "experiments/suite_file.h"
+
+namespace espalier {
+
+// Prompts of a data set, as a run reads them.
+struct PlannedPrompts {
+  std::string name = {};  // of the folder that holds them: "mt_bench-20"
+  std::vector<PromptSet> sets = {};
+
+  std::int64_t turns() const;
+};
+
+struct PlannedRun {
+  std::string name = {};     // of its folder
+  std::string drafter = {};  // "head", "eagle3", "medusa", "ngram"
+  Setting setting = {};
+  std::optional<std::int64_t> length = {};  // sensitivity: of the prompts
+  EvalFlags flags = {};                     // without data and folder
+  RunCost cost = {};
+};
+
+struct PlannedExperiment {
+  Experiment experiment = {};
+  PlannedPrompts prompts = {};
+  std::vector<PlannedRun> runs = {};
+  ModeFlags base_modes = {};  // of the suite, without those of settings
+  double seconds = 0;
+};
+
+struct SuitePlan {
+  std::string name = {};
+  std::vector<PlannedExperiment> experiments = {};
+
+  double seconds() const;
+};
+
+// Throws InputError: a suite, a setting's flags or a data set that cannot be read.
+SuitePlan plan_suite(const EvalFlags& base, const SuiteFlags& flags);
+
+// The name under which prompts and answers without speculation are shared by experiments: "mt_bench-20-256".
+std::string baseline_name(const PlannedExperiment& planned, const PlannedRun& run);
+
+// What --dry-run prints.
+std::string plan_text(const SuitePlan& plan);
+
+}  // namespace espalier

@@ -1,0 +1,78 @@
+#include "cli/host_facts.h"
+
+#include <sched.h>
+#include <sys/stat.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "base/error.h"
+#include "cli/run_configuration.h"
+
+extern char** environ;
+
+namespace espalier {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// As x86 names it; Arm tells numbers only.
+std::string cpu_name() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with("model name")) return line.substr(std::min(line.find(": ") + 2, line.size()));
+  return "";
+}
+
+Json memory_bytes() {
+  const long pages = ::sysconf(_SC_PHYS_PAGES), bytes = ::sysconf(_SC_PAGE_SIZE);
+  return pages > 0 && bytes > 0 ? Json(static_cast<std::int64_t>(pages) * bytes) : Json();
+}
+
+std::string system_name() {
+  utsname system{};
+  return ::uname(&system) == 0 ? fmt::format("{} {} {}", system.sysname, system.release, system.machine) : "";
+}
+
+}  // namespace
+
+Json machine_json() {
+  return {{"cpu", text_or_null(cpu_name())},
+          {"cores", host_cores()},
+          {"memory_bytes", memory_bytes()},
+          {"system", text_or_null(system_name())},
+          {"gpu", nullptr}};
+}
+
+Json espalier_variables() {
+  Json variables = Json::object();
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string_view text = *entry;
+    const std::size_t equals = text.find('=');
+    if (text.starts_with("ESPALIER_") && equals != std::string_view::npos)
+      variables[std::string(text.substr(0, equals))] = text.substr(equals + 1);
+  }
+  return variables;
+}
+
+std::string program_state() {
+  struct stat status {};
+  if (::stat("/proc/self/exe", &status) != 0) return "";
+  return fmt::format("{} {}.{}", status.st_size, status.st_mtim.tv_sec, status.st_mtim.tv_nsec);
+}
+
+int host_cores() {
+  return static_cast<int>(std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN)));
+}
+
+int usable_cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  return ::sched_getaffinity(0, sizeof set, &set) == 0 ? std::max(1, CPU_COUNT(&set)) : host_cores();
+}
+
+}  // namespace espalier

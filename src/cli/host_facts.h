@@ -1,0 +1,20 @@
+// What the host says of itself, for records that must be told apart later.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+namespace espalier {
+
+// {"cpu", "cores", "memory_bytes", "system", "gpu"}; what is not known is null.
+nlohmann::ordered_json machine_json();
+// The variables of the environment that this program reads: those that begin with ESPALIER_, as one object.
+nlohmann::ordered_json espalier_variables();
+// Size and time of the file of this program: changes with every build.
+std::string program_state();
+
+// Cores of the host, and those that this process may use: a launcher may have bound it to some.
+int host_cores();
+int usable_cores();
+
+}  // namespace espalier

@@ -1,0 +1,126 @@
+#include "trace/replay.h"
+
+#include <fmt/ranges.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "cli/commands.h"
+#include "cli/drafting.h"
+#include "cli/interrupt.h"
+#include "cli/recorded_run.h"
+#include "trace/trace_file.h"
+
+namespace espalier {
+namespace {
+
+struct ReplayFlags {
+  std::string file = {};
+  std::optional<std::int64_t> turn = {};
+  EngineOptions engine = {};
+};
+
+// A dump is JSON as it is, a trace is compressed.
+bool is_dump(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return file.get() == '{';
+}
+
+Engine open_recorded(const ReplayFlags& flags, const CLI::App& command, const nlohmann::ordered_json& configuration) {
+  EngineOptions options = flags.engine;
+  options.model = recorded_model(configuration, flags.engine.model, flags.file).string();
+  fill_engine_options(configuration, command, options);
+  return open_engine(options);
+}
+
+// "token 3 12 7"; a round that failed at once has none.
+std::string shown(const RoundOutcome& outcome) {
+  std::string text = outcome.tokens.empty() ? "no tokens" : fmt::format("tokens {}", fmt::join(outcome.tokens, " "));
+  if (outcome.error) text += fmt::format(", then: {}", *outcome.error);
+  return text;
+}
+
+std::string token_at(const RoundOutcome& outcome, std::size_t index) {
+  return index < outcome.tokens.size() ? std::to_string(outcome.tokens[index]) : "none";
+}
+
+std::string verdict(const FailureDump& dump, const DumpReplay& replay) {
+  if (!replay.plain) {
+    if (replay.reproduced) return "reproduced: the same error";
+    return replay.speculative.error ? "not reproduced: another error" : "not reproduced: no error";
+  }
+  if (!replay.difference) return "not reproduced: both routes give the same tokens";
+  return fmt::format("reproduced: token {} of the answer is {} with speculation, {} without",
+                     dump.answered.size() + *replay.difference, token_at(replay.speculative, *replay.difference),
+                     token_at(*replay.plain, *replay.difference));
+}
+
+int replay_one(const ReplayFlags& flags, const CLI::App& command) {
+  if (flags.turn) throw InputError("--turn: only for a trace, a dump has one round");
+  const auto [dump, origin] = read_failure_dump(flags.file);
+  const Engine engine = open_recorded(flags, command, origin.configuration);
+  print(fmt::format("prompt {}, turn {}, round {}, {}: {}\n", text_of(dump.prompt_id), dump.turn, dump.round,
+                    dump.stage, dump.error));
+  std::optional<Drafting> drafting;
+  if (dump.stage == "draft") {
+    const SpeculationFlags speculation = recorded_speculation(origin.configuration);
+    drafting.emplace(speculation, plan_speculation(speculation, "auto"), engine, dump.draw.seed);
+  }
+  const DumpReplay replay =
+      replay_dump(*engine.model, engine.decoder, dump, drafting ? drafting->speculation() : Speculation());
+  print(fmt::format("{}: {}\n", dump.tree ? "with the tree" : "again", shown(replay.speculative)));
+  if (replay.plain) print(fmt::format("without: {}\n", shown(*replay.plain)));
+  print(verdict(dump, replay) + "\n");
+  flush_output();
+  return replay.reproduced ? 1 : 0;
+}
+
+// Says what differs, if anything does.
+bool replay_turn_of(const Engine& engine, const TracedTurn& turn, std::int64_t index, const InterruptGuard& interrupt) {
+  const auto difference = replay_turn(*engine.model, engine.decoder, turn, [&] { return interrupt.interrupted(); });
+  if (interrupt.interrupted()) throw DeviceError("interrupted");
+  const std::string place = fmt::format("turn {} (prompt {}, turn {})", index, text_of(turn.prompt_id), turn.turn);
+  if (!difference) {
+    print(fmt::format("{}: {} rounds identical\n", place, turn.rounds.size()));
+  } else {
+    const std::string round = difference->round ? fmt::format("round {}: ", *difference->round) : "";
+    print(fmt::format("{}: DIFFERS: {}{}\n", place, round, difference->what));
+  }
+  flush_output();
+  return !difference;
+}
+
+int replay_trace(const ReplayFlags& flags, const CLI::App& command) {
+  TraceReader reader(flags.file);
+  const Engine engine = open_recorded(flags, command, reader.header().origin.configuration);
+  const InterruptGuard interrupt;
+  bool identical = true;
+  while (const auto turn = reader.next()) {
+    if (flags.turn && reader.turns() != *flags.turn) continue;
+    identical = replay_turn_of(engine, *turn, reader.turns(), interrupt) && identical;
+    if (flags.turn) return identical ? 0 : 1;
+  }
+  if (reader.truncated())
+    fmt::print(stderr, "espalier: {}: the file breaks off behind turn {}\n", flags.file, reader.turns());
+  if (flags.turn)
+    input_error("--turn: expected 1 to {}, the turns of {}, got {}", reader.turns(), flags.file, *flags.turn);
+  return identical ? 0 : 1;
+}
+
+}  // namespace
+
+Command add_replay(CLI::App& app) {
+  CLI::App* command =
+      app.add_subcommand("replay", "run again what a failure dump or a trace recorded (docs/traces.md)");
+  auto flags = std::make_shared<ReplayFlags>();
+  command->add_option("FILE", flags->file, "a failure dump or a trace")->required();
+  command->add_option("--turn", flags->turn, "of a trace: this turn alone, from 1, in the order of the file")
+      ->check(CLI::PositiveNumber)
+      ->type_name("K");
+  add_engine_flags(*command, flags->engine);
+  return
+      [flags, command] { return is_dump(flags->file) ? replay_one(*flags, *command) : replay_trace(*flags, *command); };
+}
+
+}  // namespace espalier

@@ -1,0 +1,37 @@
+// The files of one rank, ranks/NNNN in the directory of a run: rank.json, which says who writes here and how it ended,
+// and the journal of its finished turns. Its process is the only writer; others read. Movable, not copyable.
+#pragma once
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "eval/launcher.h"
+#include "eval/turn_journal.h"
+
+namespace espalier {
+
+inline constexpr const char* kJournalName = "turns.jsonl";
+inline constexpr const char* kLifeName = "rank.json";
+
+class RankFolder {
+ public:
+  // Signs in: from now on this process is the rank. `resume`: there may be a folder already. `facts` join rank.json.
+  // Throws InputError when there is one and may not be, or when another process is writing to it.
+  RankFolder(const std::filesystem::path& path, const RankPlace& place, bool resume, nlohmann::ordered_json facts = {});
+
+  const std::filesystem::path& path() const { return path_; }
+  void add(const TurnRecord& turn) { journal_.add(turn); }
+  // Signs out: it has done its share, or why not. `facts` join rank.json.
+  void end(const nlohmann::ordered_json& facts = nlohmann::ordered_json::object());
+  void fail(const std::string& reason);
+
+ private:
+  void write() const;
+
+  std::filesystem::path path_;
+  nlohmann::ordered_json life_;  // what rank.json says
+  TurnJournal journal_;
+};
+
+}  // namespace espalier

@@ -1,0 +1,49 @@
+// The share of a run that one rank answers: each turn is on disk, journal and trace, before the next one begins. One
+// thread at a time.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "eval/launcher.h"
+#include "eval/prompt_runner.h"
+#include "eval/prompt_set.h"
+#include "eval/rank_folder.h"
+#include "trace/trace_file.h"
+
+namespace espalier {
+
+struct RankRun {
+  const PromptSet& data;
+  const EvalSetup& setup;
+  const RankPlace& place;
+  std::vector<std::vector<TokenId>> prompts = {};  // the ids of first turns, by record; none: made turn by turn
+  std::int64_t retimed_turns = 0;                  // of the data, from its beginning (TurnRequest::retimed)
+  TraceWriter* trace = nullptr;
+  std::function<bool()> cancelled = {};
+  std::function<void(const TurnRecord&)> on_turn = {};              // it is on disk
+  std::function<void(const std::string& line)> on_difference = {};  // which turn differs where, and its dump
+};
+
+// Answers what is left: `finished` are turns of this run that are on disk already, by whatever rank. A prompt that was
+// interrupted between two turns is begun again, for its history and for what its drafters had learned; its finished
+// turns must give the same tokens once more. False when it was cancelled. Throws InputError "path:line: turn N: ..."
+// where a turn cannot be answered.
+bool answer_share(const RankRun& run, const std::vector<TurnRecord>& finished, RankFolder& folder);
+
+// Throws InputError unless all are turns of the data; `where` is the directory of the run.
+void check_turns(const std::vector<TurnRecord>& turns, const PromptSet& data, const std::filesystem::path& where);
+
+// Turns of the rank's prompts, and how many of them are among these.
+struct ShareSize {
+  std::int64_t turns = 0;
+  std::int64_t finished = 0;
+};
+ShareSize share_of(const RankPlace& place, const PromptSet& data, const std::vector<TurnRecord>& turns);
+
+// The ranks whose prompts have turns that are not among these.
+std::set<int> unfinished_ranks(const std::vector<TurnRecord>& turns, const PromptSet& data, int world);
+
+}  // namespace espalier

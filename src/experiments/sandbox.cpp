@@ -1,0 +1,306 @@
+#include "experiments/sandbox.h"
+
+#include <fcntl.h>
+#include <grp.h>
+#include <linux/mount.h>
+#include <poll.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <optional>
+#include <utility>
+
+#include "base/error.h"
+
+namespace espalier {
+namespace {
+
+constexpr unsigned kNobody = 65534;
+constexpr std::size_t kShownOutput = 4096;
+constexpr int kNamespaces = CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWNS | CLONE_NEWIPC;
+
+class File {
+ public:
+  explicit File(int descriptor) : descriptor_(descriptor) {}
+  ~File() { close(); }
+  File(File&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
+  File& operator=(File&&) = delete;
+
+  int get() const { return descriptor_; }
+  void close() {
+    if (descriptor_ >= 0) ::close(std::exchange(descriptor_, -1));
+  }
+
+ private:
+  int descriptor_;
+};
+
+// A file without a name that holds `text`.
+File memory_file(const char* name, std::string_view text) {
+  File file(::memfd_create(name, MFD_CLOEXEC));
+  if (file.get() < 0) device_error("sandbox: memfd_create: {}", std::strerror(errno));
+  while (!text.empty()) {
+    const ssize_t count = ::write(file.get(), text.data(), text.size());
+    if (count < 0) device_error("sandbox: write: {}", std::strerror(errno));
+    text.remove_prefix(static_cast<std::size_t>(count));
+  }
+  ::lseek(file.get(), 0, SEEK_SET);
+  return file;
+}
+
+std::string tail_of(const File& file) {
+  const off_t size = ::lseek(file.get(), 0, SEEK_END);
+  std::string text(std::min<std::size_t>(kShownOutput, size < 0 ? 0 : static_cast<std::size_t>(size)), '\0');
+  const ssize_t count = ::pread(file.get(), text.data(), text.size(), size - static_cast<off_t>(text.size()));
+  text.resize(count < 0 ? 0 : static_cast<std::size_t>(count));
+  return text;
+}
+
+// Everything that the new processes need, made before they are: between fork and exec in a program with threads only
+// system calls are safe.
+struct Launch {
+  Confinement confinement = Confinement::namespaces;
+  SandboxLimits limits = {};
+  std::string python = {};
+  std::string folder = {};  // unconfined: where it starts
+  std::string uid_map = {}, gid_map = {}, tmp_options = {};
+  int input = -1, output = -1, complaint = -1;
+  bool root = false;
+};
+
+// Sent to the parent where something fails on the way to exec. Fixed size: no allocation.
+struct Complaint {
+  int error = 0;
+  std::array<char, 32> call = {};
+};
+
+[[noreturn]] void give_up(const Launch& launch, const char* call) {
+  Complaint complaint;
+  complaint.error = errno;
+  std::strncpy(complaint.call.data(), call, complaint.call.size() - 1);
+  [[maybe_unused]] const ssize_t sent = ::write(launch.complaint, &complaint, sizeof complaint);
+  ::_exit(127);
+}
+
+void require(const Launch& launch, bool good, const char* call) {
+  if (!good) give_up(launch, call);
+}
+
+bool write_file(const char* path, const char* text) {
+  const int file = ::open(path, O_WRONLY | O_CLOEXEC);
+  if (file < 0) return false;
+  const auto size = static_cast<ssize_t>(std::strlen(text));
+  const bool good = ::write(file, text, static_cast<std::size_t>(size)) == size;
+  ::close(file);
+  return good;
+}
+
+void limit(const Launch& launch, decltype(RLIMIT_CPU) resource, std::int64_t value) {
+  const rlimit both{static_cast<rlim_t>(value), static_cast<rlim_t>(value)};
+  require(launch, ::setrlimit(resource, &both) == 0, "setrlimit");
+}
+
+void apply_limits(const Launch& launch) {
+  const SandboxLimits& limits = launch.limits;
+  limit(launch, RLIMIT_CPU, limits.processor_seconds);
+  limit(launch, RLIMIT_AS, limits.memory_bytes);
+  limit(launch, RLIMIT_FSIZE, limits.file_bytes);
+  limit(launch, RLIMIT_NOFILE, limits.open_files);
+  limit(launch, RLIMIT_CORE, 0);
+  // Unconfined it would count every process of the user, and then nothing could be started at all.
+  if (launch.confinement == Confinement::namespaces) limit(launch, RLIMIT_NPROC, limits.processes);
+}
+
+void hide(const Launch& launch, const char* folder) {
+  if (::access(folder, F_OK) != 0) return;
+  require(launch, ::mount("none", folder, "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, "size=64k") == 0, "mount tmpfs");
+}
+
+// What the program finds: the machine's files, to be read, and a small /tmp of its own.
+void arrange_files(const Launch& launch) {
+  require(launch, ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0, "mount private");
+  for (const char* folder : {"/proc", "/run", "/dev/shm"}) hide(launch, folder);
+  mount_attr read_only{};
+  read_only.attr_set = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID;
+  require(launch, ::syscall(SYS_mount_setattr, AT_FDCWD, "/", AT_RECURSIVE, &read_only, sizeof read_only) == 0,
+          "mount_setattr");
+  require(launch, ::mount("none", "/tmp", "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, launch.tmp_options.c_str()) == 0,
+          "mount /tmp");
+  require(launch, ::chdir("/tmp") == 0, "chdir");
+}
+
+[[noreturn]] void become_python(const Launch& launch) {
+  require(launch, ::prctl(PR_SET_PDEATHSIG, SIGKILL) == 0, "prctl");
+  require(launch, ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0, "prctl");
+  apply_limits(launch);
+  sigset_t none;
+  sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  std::signal(SIGPIPE, SIG_DFL);
+  const bool connected = ::dup2(launch.input, 0) == 0 && ::dup2(launch.output, 1) == 1 && ::dup2(launch.output, 2) == 2;
+  require(launch, connected, "dup2");
+  // -I: nothing of the user's, no variables; -B: nothing is written beside sources.
+  char python[] = "python3", isolated[] = "-I", no_bytecode[] = "-B", standard_input[] = "-";
+  char* const words[] = {python, isolated, no_bytecode, standard_input, nullptr};
+  char path[] = "PATH=/usr/bin:/bin", home[] = "HOME=/tmp", language[] = "LC_ALL=C.UTF-8";
+  char* const environment[] = {path, home, language, nullptr};
+  ::execve(launch.python.c_str(), words, environment);
+  give_up(launch, "execve");
+}
+
+// The first process of the new namespaces.
+[[noreturn]] void run_inside(const Launch& launch) {
+  require(launch, write_file("/proc/self/setgroups", "deny"), "setgroups");
+  require(launch, write_file("/proc/self/uid_map", launch.uid_map.c_str()), "uid_map");
+  require(launch, write_file("/proc/self/gid_map", launch.gid_map.c_str()), "gid_map");
+  arrange_files(launch);
+  become_python(launch);
+}
+
+// Raw calls: those of the C library would tell the threads of the parent, which are not there.
+void leave_root(const Launch& launch) {
+  if (!launch.root) return;
+  require(launch, ::syscall(SYS_setgroups, 0, nullptr) == 0, "setgroups");
+  require(launch, ::syscall(SYS_setresgid, kNobody, kNobody, kNobody) == 0, "setresgid");
+  require(launch, ::syscall(SYS_setresuid, kNobody, kNobody, kNobody) == 0, "setresuid");
+  require(launch, ::prctl(PR_SET_DUMPABLE, 1) == 0, "prctl");  // or its own uid_map would belong to root
+}
+
+// Stands outside of the namespaces and passes on how their first process ended.
+[[noreturn]] void run_outside(const Launch& launch) {
+  require(launch, ::prctl(PR_SET_PDEATHSIG, SIGKILL) == 0, "prctl");
+  require(launch, ::setsid() >= 0, "setsid");  // or a signal to its own group would reach ours
+  if (launch.confinement == Confinement::limits_only) {
+    require(launch, ::chdir(launch.folder.c_str()) == 0, "chdir");
+    become_python(launch);
+  }
+  leave_root(launch);
+  const long inside = ::syscall(SYS_clone, kNamespaces | SIGCHLD, nullptr, nullptr, nullptr, nullptr);
+  require(launch, inside >= 0, "clone");
+  if (inside == 0) run_inside(launch);
+  ::close(launch.complaint);
+  int status = 0;
+  while (::waitpid(static_cast<pid_t>(inside), &status, 0) < 0 && errno == EINTR) {
+  }
+  ::_exit(WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
+}
+
+std::string find_python() {
+  for (const char* path : {"/usr/bin/python3", "/usr/local/bin/python3", "/bin/python3"})
+    if (::access(path, X_OK) == 0) return path;
+  device_error("sandbox: python3 is not in /usr/bin, /usr/local/bin or /bin");
+}
+
+std::string identity_map(unsigned id) {
+  return fmt::format("{} {} 1", id, id);
+}
+
+Launch prepare(Confinement confinement, const SandboxLimits& limits) {
+  Launch launch{.confinement = confinement, .limits = limits, .python = find_python()};
+  launch.root = ::geteuid() == 0;
+  launch.uid_map = identity_map(launch.root ? kNobody : ::geteuid());
+  launch.gid_map = identity_map(launch.root ? kNobody : ::getegid());
+  launch.tmp_options = fmt::format("size={},mode=0777", limits.disk_bytes);
+  return launch;
+}
+
+// The folder of an unconfined program; removed with everything in it.
+class StartFolder {
+ public:
+  StartFolder() {
+    std::string name = (std::filesystem::temp_directory_path() / "espalier-sandbox-XXXXXX").string();
+    if (::mkdtemp(name.data()) == nullptr) device_error("sandbox: {}: {}", name, std::strerror(errno));
+    path_ = name;
+  }
+  ~StartFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  StartFolder(const StartFolder&) = delete;
+  StartFolder& operator=(const StartFolder&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+// Until it ends, or the time is over and it is killed with all its kin. The status as waitpid gives it.
+std::pair<int, bool> await(pid_t child, std::chrono::milliseconds wall_time) {
+  const File handle(static_cast<int>(::syscall(SYS_pidfd_open, child, 0)));
+  bool late = false;
+  if (handle.get() >= 0) {
+    const auto deadline = std::chrono::steady_clock::now() + wall_time;
+    pollfd ended{handle.get(), POLLIN, 0};
+    int ready = 0;
+    do {
+      const auto left =
+          std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+      ready = ::poll(&ended, 1, static_cast<int>(std::max<std::int64_t>(0, left.count())));
+    } while (ready < 0 && errno == EINTR);
+    late = ready == 0;
+  }
+  if (late || handle.get() < 0) {
+    ::kill(-child, SIGKILL);
+    ::kill(child, SIGKILL);
+  }
+  int status = 0;
+  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  ::kill(-child, SIGKILL);  // unconfined: what it left behind in its group
+  return {status, late};
+}
+
+void check_complaint(const File& complaints, Confinement confinement) {
+  Complaint complaint;
+  if (::read(complaints.get(), &complaint, sizeof complaint) != sizeof complaint) return;
+  const char* reason = std::strerror(complaint.error);
+  if (confinement == Confinement::namespaces)
+    input_error("the system does not allow a sandbox: {}: {}", complaint.call.data(), reason);
+  device_error("sandbox: {}: {}", complaint.call.data(), reason);
+}
+
+SandboxResult result_of(int status, bool late, const File& output) {
+  SandboxResult result{.output = tail_of(output)};
+  result.status = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+  if (result.status > 128) result.status = 128 - result.status;  // as run_outside() passes a signal on
+  result.end = late ? SandboxEnd::timed_out : result.status == 0 ? SandboxEnd::finished : SandboxEnd::failed;
+  return result;
+}
+
+}  // namespace
+
+SandboxResult run_sandboxed(std::string_view program, Confinement confinement, const SandboxLimits& limits) {
+  std::optional<StartFolder> folder;
+  Launch launch = prepare(confinement, limits);
+  if (confinement == Confinement::limits_only) launch.folder = folder.emplace().path();
+  const File input = memory_file("program", program), output = memory_file("output", "");
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) device_error("sandbox: pipe: {}", std::strerror(errno));
+  const File complaints(ends[0]);
+  File complain(ends[1]);
+  launch.input = input.get();
+  launch.output = output.get();
+  launch.complaint = complain.get();
+  const pid_t child = static_cast<pid_t>(::syscall(SYS_clone, SIGCHLD, nullptr, nullptr, nullptr, nullptr));
+  if (child < 0) device_error("sandbox: clone: {}", std::strerror(errno));
+  if (child == 0) run_outside(launch);
+  complain.close();
+  const auto [status, late] = await(child, limits.wall_time);
+  check_complaint(complaints, confinement);
+  return result_of(status, late, output);
+}
+
+}  // namespace espalier

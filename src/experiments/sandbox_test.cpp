@@ -1,0 +1,176 @@
+#include "experiments/sandbox.h"
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "base/error.h"
+
+namespace espalier {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+class Sandbox : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    try {
+      run_sandboxed("pass", Confinement::namespaces);
+    } catch (const InputError& error) {
+      GTEST_SKIP() << error.what();
+    }
+  }
+
+  static SandboxResult run(std::string_view program, SandboxLimits limits = {.wall_time = milliseconds(5000)}) {
+    return run_sandboxed(program, Confinement::namespaces, limits);
+  }
+};
+
+TEST_F(Sandbox, AProgramThatEndsWellHasFinishedAndIsHeard) {
+  const SandboxResult result = run("print(6 * 7)");
+  EXPECT_EQ(result.end, SandboxEnd::finished);
+  EXPECT_EQ(result.status, 0);
+  EXPECT_EQ(result.output, "42\n");
+}
+
+TEST_F(Sandbox, AProgramThatFailsTellsWhy) {
+  const SandboxResult result = run("assert 1 == 2, 'sums'");
+  EXPECT_EQ(result.end, SandboxEnd::failed);
+  EXPECT_EQ(result.status, 1);
+  EXPECT_NE(result.output.find("AssertionError: sums"), std::string::npos) << result.output;
+}
+
+TEST_F(Sandbox, AnEndlessLoopIsEndedWhenItsTimeIsOver) {
+  const auto start = steady_clock::now();
+  EXPECT_EQ(run("while True: pass", {.wall_time = milliseconds(500)}).end, SandboxEnd::timed_out);
+  EXPECT_LT(steady_clock::now() - start, milliseconds(5000));
+}
+
+TEST_F(Sandbox, ProcessorTimeIsLimitedToo) {
+  const SandboxResult result = run("while True: pass", {.wall_time = milliseconds(20000), .processor_seconds = 1});
+  EXPECT_EQ(result.end, SandboxEnd::failed);
+}
+
+TEST_F(Sandbox, AProgramThatRefusesToEndIsEndedAllTheSame) {
+  const char* stubborn =
+      "import signal, time\n"
+      "for s in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGXCPU): signal.signal(s, signal.SIG_IGN)\n"
+      "time.sleep(1000)";
+  EXPECT_EQ(run(stubborn, {.wall_time = milliseconds(500)}).end, SandboxEnd::timed_out);
+}
+
+TEST_F(Sandbox, AForkBombRunsIntoItsLimitAndLeavesNothingBehind) {
+  const auto start = steady_clock::now();
+  const SandboxResult result =
+      run("import os, time\n"
+          "n = 0\n"
+          "try:\n"
+          "    while True:\n"
+          "        if os.fork() == 0: time.sleep(1000)\n"
+          "        n += 1\n"
+          "except OSError: print(n)\n");
+  EXPECT_EQ(result.end, SandboxEnd::finished) << result.output;
+  EXPECT_LE(std::stoi(result.output), 8);
+  EXPECT_LT(steady_clock::now() - start, milliseconds(5000));
+}
+
+TEST_F(Sandbox, AChildThatWentItsOwnWayDiesWithTheProgram) {
+  // It would keep the pipe of its output open: here the output is a file, so it is counted by what it prints later.
+  const SandboxResult result =
+      run("import os, sys, time\n"
+          "if os.fork() == 0:\n"
+          "    os.setsid()\n"
+          "    if os.fork() == 0:\n"
+          "        time.sleep(1)\n"
+          "        print('still here', flush=True)\n"
+          "        os._exit(0)\n"
+          "    os._exit(0)\n"
+          "time.sleep(0.2)\n");
+  EXPECT_EQ(result.end, SandboxEnd::finished);
+  EXPECT_EQ(result.output, "");
+}
+
+TEST_F(Sandbox, MemoryIsLimited) {
+  const SandboxResult result = run("x = bytearray(8 << 30)", {.memory_bytes = std::int64_t{256} << 20});
+  EXPECT_EQ(result.end, SandboxEnd::failed);
+  EXPECT_NE(result.output.find("MemoryError"), std::string::npos) << result.output;
+}
+
+TEST_F(Sandbox, AFileCanBeWrittenButNoLargeOne) {
+  EXPECT_EQ(run("open('/tmp/a', 'w').write('x'); assert open('a').read() == 'x'").end, SandboxEnd::finished);
+  EXPECT_EQ(run("open('/tmp/a', 'wb').write(bytes(64 << 20))").end, SandboxEnd::failed);
+  const SandboxResult many = run("for i in range(100): open(f'/tmp/{i}', 'wb').write(bytes(3 << 20))");
+  EXPECT_EQ(many.end, SandboxEnd::failed);
+  EXPECT_NE(many.output.find("No space left"), std::string::npos) << many.output;
+}
+
+TEST_F(Sandbox, APrintThatNeverEndsIsCut) {
+  const SandboxResult result = run("while True: print('x' * 1000)");
+  EXPECT_NE(result.end, SandboxEnd::finished);
+  EXPECT_LE(result.output.size(), 4096u);
+}
+
+TEST_F(Sandbox, FilesOutsideCanBeReadAndNotWritten) {
+  // Not in /tmp, which the program has one of its own of.
+  std::string place = "/var/tmp/espalier-sandbox-test-XXXXXX";
+  ASSERT_NE(::mkdtemp(place.data()), nullptr);
+  const std::filesystem::path folder = place;
+  std::ofstream(folder / "note") << "hello";
+  for (const auto& path : {folder, folder / "note"})
+    std::filesystem::permissions(path, std::filesystem::perms::all);  // it is not permissions that protect them
+  EXPECT_EQ(run("print(open('/etc/passwd').read()[:4])").output, "root\n");
+  for (const std::string& program : {"open('" + place + "/new', 'w')", "open('" + place + "/note', 'w')",
+                                     "import os; os.remove('" + place + "/note')", std::string("open('/etc/new', 'w')"),
+                                     std::string("open('/dev/shm/new', 'wb').write(bytes(1 << 20))")})
+    EXPECT_EQ(run(program).end, SandboxEnd::failed) << program;
+  EXPECT_FALSE(std::filesystem::exists(folder / "new"));
+  std::string note;
+  std::ifstream(folder / "note") >> note;
+  EXPECT_EQ(note, "hello");
+  EXPECT_EQ(run("print(open('" + place + "/note').read(), end='')").output, "hello");
+  std::filesystem::remove_all(folder);
+}
+
+TEST_F(Sandbox, ThereIsNoNetworkNotEvenThisMachine) {
+  const int listener = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  ASSERT_EQ(::bind(listener, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  ASSERT_EQ(::listen(listener, 1), 0);
+  socklen_t size = sizeof address;
+  ::getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size);
+  const SandboxResult result =
+      run("import socket; socket.create_connection(('127.0.0.1', " + std::to_string(ntohs(address.sin_port)) + "), 2)");
+  ::close(listener);
+  EXPECT_EQ(result.end, SandboxEnd::failed);
+  EXPECT_NE(result.output.find("unreachable"), std::string::npos) << result.output;
+}
+
+TEST_F(Sandbox, OtherProcessesAreOutOfSight) {
+  EXPECT_EQ(run("import os; assert os.getpid() == 1 and os.listdir('/proc') == []").end, SandboxEnd::finished);
+  const std::string kill = "import os; os.kill(" + std::to_string(::getpid()) + ", 9)";
+  EXPECT_EQ(run(kill).end, SandboxEnd::failed);
+  EXPECT_NE(run("import os; os.kill(0, 9)").end, SandboxEnd::timed_out);  // its own group at most
+}
+
+TEST(SandboxWithoutNamespaces, LimitsHoldAndTheFolderIsRemoved) {
+  const auto run = [](std::string_view program) {
+    return run_sandboxed(program, Confinement::limits_only, {.wall_time = milliseconds(3000)});
+  };
+  const SandboxResult place = run("import os; open('x', 'w').write('y'); print(os.getcwd(), end='')");
+  EXPECT_EQ(place.end, SandboxEnd::finished) << place.output;
+  EXPECT_FALSE(std::filesystem::exists(place.output));
+  EXPECT_EQ(run("while True: pass").end, SandboxEnd::timed_out);
+  EXPECT_EQ(run("x = bytearray(8 << 30)").end, SandboxEnd::failed);
+  EXPECT_EQ(run("open('a', 'wb').write(bytes(64 << 20))").end, SandboxEnd::failed);
+}
+
+}  // namespace
+}  // namespace espalier

@@ -1,0 +1,30 @@
+// The directory of a report, which is there whole or not at all: files are written under a temporary name beside it,
+// and publish() renames. Given up before that, it leaves nothing behind. Not copyable.
+#pragma once
+
+#include <filesystem>
+#include <string_view>
+
+namespace espalier {
+
+class ReportFolder {
+ public:
+  // `replace`: an earlier report may be there. Throws InputError when there is something else, or may be nothing at
+  // all; DeviceError when the disk does not take it.
+  ReportFolder(const std::filesystem::path& path, bool replace);
+  ~ReportFolder();
+  ReportFolder(const ReportFolder&) = delete;
+  ReportFolder& operator=(const ReportFolder&) = delete;
+
+  // `name` may have one folder in it: "tables/e1.csv". Throws DeviceError.
+  void add(const std::filesystem::path& name, std::string_view bytes) const;
+  void publish();
+
+ private:
+  std::filesystem::path path_;
+  std::filesystem::path temporary_;
+};
+
+inline constexpr const char* kReportFile = "report.json";  // by which a report is known
+
+}  // namespace espalier

@@ -1,0 +1,74 @@
+// What traces and failure dumps have in common: who wrote them, and how ids, trees and times look as JSON
+// (docs/traces.md). Records of another schema or of another version of the program are refused in one line. Pure
+// functions; the *_from functions throw InputError "where: ..." and believe nothing.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "decode/request.h"
+#include "trace/prompt_id.h"
+
+namespace espalier {
+
+inline constexpr int kRecordSchema = 1;
+std::string_view program_version();
+
+// The run behind a record.
+struct RecordOrigin {
+  std::string commit = {};                    // of the program; empty: unknown
+  nlohmann::ordered_json configuration = {};  // as in the run's manifest
+
+  bool operator==(const RecordOrigin&) const = default;
+};
+
+// {"kind", "schema", "version", "commit", "configuration"}: how every record begins.
+nlohmann::ordered_json record_head(std::string_view kind, const RecordOrigin& origin);
+// Refuses what is no such record, or one of another schema or version.
+RecordOrigin record_origin_from(const nlohmann::json& object, std::string_view kind, std::string_view where);
+
+nlohmann::ordered_json json_of(const PromptId& id);
+PromptId prompt_id_from(const nlohmann::json& value, std::string_view where);
+
+// {"parents", "tokens", "scores", "sources"}, a list each; a score of minus infinity is null.
+nlohmann::ordered_json json_of(const TokenTree& tree);
+TokenTree tree_from(const nlohmann::json& object, std::string_view where);
+
+nlohmann::ordered_json json_of(const RoundTimes& times);
+RoundTimes times_from(const nlohmann::json& object, std::string_view where);
+
+// What every draw of an answer depends on, besides the model.
+struct DrawOptions {
+  SamplingOptions sampling = {};
+  std::uint64_t seed = 0;
+  std::int64_t max_tokens = 0;
+
+  static DrawOptions of(const GenerateOptions& options);
+  GenerateOptions generate_options() const;
+};
+nlohmann::ordered_json json_of(const DrawOptions& options);
+DrawOptions draw_options_from(const nlohmann::json& object, std::string_view where);
+
+// Ids of tokens: 32-bit, none negative.
+std::vector<std::int32_t> tokens_from(const nlohmann::json& list, std::string_view where);
+// A count: 0 or more, bounded so that sums of them need no care.
+std::int64_t count_from(const nlohmann::json& value, std::string_view where);
+
+std::string_view name(AttentionOp attention);  // "fused", "eager"
+std::string_view name(MaskForm mask);          // "list", "dense"
+nlohmann::ordered_json json_of(const StepForm& form);
+StepForm form_from(const nlohmann::json& object, std::string_view where);
+
+// One line, whatever bytes the texts in it have.
+std::string one_line(const nlohmann::ordered_json& object);
+
+// Calls `read`; what the JSON library complains about, a missing field or a wrong type, becomes InputError
+// "where: expected WHAT: ...".
+void reading(std::string_view what, std::string_view where, const std::function<void()>& read);
+
+}  // namespace espalier

@@ -1,0 +1,222 @@
+#include "trace/replay.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "decode/hostile_drafter.h"
+#include "decode/oracle_drafter.h"
+#include "device/checked/checked_device.h"
+#include "device/conformance/faulty_device.h"
+#include "device/cpu/cpu_device.h"
+#include "device/reference/reference_device.h"
+#include "format/temporary_folder.h"
+#include "trace/failure_dumper.h"
+#include "trace/turn_recorder.h"
+
+namespace espalier {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr std::int32_t kVocabulary = 272;
+constexpr DecoderOptions kOptions{.context = 256};
+const std::vector<std::int32_t> kPrompt = {5, 9, 40, 77, 120, 33};
+
+Transformer tiny_model(Device& device) {
+  return load_transformer(device, std::filesystem::path(ESPALIER_TEST_DATA) / "tiny/smollm2");
+}
+
+// Guesses everything and anything, but some of it is right: an oracle beside a hostile drafter.
+Speculation wild_drafts(const KnownAnswer& answer, std::uint64_t seed) {
+  return {.tree = {.nodes = 12, .depth = 5}, .drafters = [&answer, seed] {
+            DrafterSet set;
+            set.push_back(std::make_unique<OracleDrafter>(
+                &answer, OracleOptions{.profile = {0.7}, .seed = seed, .vocabulary = kVocabulary}));
+            set.push_back(std::make_unique<HostileDrafter>(seed, kVocabulary));
+            return set;
+          }};
+}
+
+TracedTurn record_turn(const Transformer& model, const GenerateOptions& options, std::uint64_t seed) {
+  KnownAnswer answer{kPrompt};
+  const auto tokens = Decoder(model, kOptions).generate(kPrompt, options).tokens;
+  answer.tokens.insert(answer.tokens.end(), tokens.begin(), tokens.end());
+  TurnRecorder recorder;
+  Decoder decoder(model, kOptions, wild_drafts(answer, seed));
+  const GenerateResult result = decoder.generate(kPrompt, options, {.on_round = recorder.observer()});
+  return recorder.take({.prompt_id = "p", .prompt = kPrompt}, options, result);
+}
+
+struct ReplayDevice {
+  const char* name;
+  std::unique_ptr<Device> (*make)();
+};
+
+class ReplayOn : public ::testing::TestWithParam<ReplayDevice> {};
+
+TEST_P(ReplayOn, EveryRoundOfARandomRunIsIdentical) {
+  const auto cpu = make_cpu_device({});
+  const Transformer recorded_on = tiny_model(*cpu);
+  const auto device = GetParam().make();
+  const Transformer model = tiny_model(*device);
+  for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+    const GenerateOptions options{
+        .sampling = {.presence_penalty = 0.3f, .temperature = seed == 1 ? 0.0f : 0.9f}, .seed = seed, .max_tokens = 40};
+    const TracedTurn turn = record_turn(recorded_on, options, seed);
+    const auto difference = replay_turn(model, kOptions, turn);
+    EXPECT_FALSE(difference.has_value()) << "seed " << seed << ": " << difference->what;
+  }
+}
+
+const ReplayDevice kDevices[] = {
+    {"Cpu", []() -> std::unique_ptr<Device> { return make_cpu_device({}); }},
+    {"Reference", []() -> std::unique_ptr<Device> { return make_reference_device(); }},
+    {"CheckedAscend",
+     []() -> std::unique_ptr<Device> {
+       return make_checked_device(make_cpu_device({}), {.profile = CheckedProfile::ascend});
+     }},
+};
+INSTANTIATE_TEST_SUITE_P(Devices, ReplayOn, ::testing::ValuesIn(kDevices),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+class ReplayTest : public ::testing::Test {
+ protected:
+  std::unique_ptr<Device> device_ = make_cpu_device({});
+  Transformer model_ = tiny_model(*device_);
+  TracedTurn turn_ = record_turn(model_, {.max_tokens = 24}, 5);
+};
+
+TEST_F(ReplayTest, TheFirstTokenThatCameOutOtherwiseIsNamedWithItsRound) {
+  TracedTurn other = turn_;
+  TracedRound& round = other.rounds[2];
+  round.visits.back().token = (round.visits.back().token + 1) % kVocabulary;
+  const auto difference = replay_turn(model_, kOptions, other);
+  ASSERT_TRUE(difference.has_value());
+  EXPECT_EQ(difference->round, 2);
+  EXPECT_THAT(difference->what, HasSubstr("expected token"));
+}
+
+TEST_F(ReplayTest, AnAnswerThatAStopStringEndedIsReplayedToTheSameEnd) {
+  std::int64_t left = 11;
+  TurnRecorder recorder;
+  Decoder decoder(model_, kOptions);
+  const GenerateResult result = decoder.generate(
+      kPrompt, {.max_tokens = 40},
+      {.on_token = [&](const GeneratedToken&) { return --left > 0; }, .on_round = recorder.observer()});
+  const TracedTurn turn = recorder.take({.prompt = kPrompt}, {.max_tokens = 40}, result);
+  EXPECT_EQ(turn.finish_reason, "stop");
+  EXPECT_FALSE(replay_turn(model_, kOptions, turn).has_value());
+}
+
+TEST_F(ReplayTest, ATreeThatTheModelCannotRunIsRefused) {
+  TracedTurn other = turn_;
+  other.rounds[0].tree.append(other.rounds[0].tree.size() - 1, {.token = kVocabulary, .score = -1e6});
+  EXPECT_THROW(replay_turn(model_, kOptions, other), InputError);
+  EXPECT_THROW(replay_turn(model_, {.context = 16}, turn_), InputError);
+}
+
+TEST_F(ReplayTest, AMismatchThatDoesNotComeAgainIsNotReproduced) {
+  std::vector<std::int32_t> plain = turn_.tokens;
+  plain[4] = (plain[4] + 1) % kVocabulary;
+  const FailureDump dump = mismatch_dump(turn_, plain, "length");
+  const DumpReplay replay = replay_dump(model_, kOptions, dump);
+  EXPECT_FALSE(replay.reproduced);
+  EXPECT_EQ(replay.speculative.tokens, dump.drawn);
+  EXPECT_EQ(replay.plain->tokens, dump.drawn);
+}
+
+// Whether the same call fails again in some replay of a device that fails once.
+bool reproduces_somewhere(const Transformer& model, FaultyDevice& device, const FailureDump& dump) {
+  for (std::int64_t call = 1; call < 2000; ++call) {
+    device.fail_at(call);
+    try {
+      if (replay_dump(model, kOptions, dump).reproduced) return true;
+    } catch (const DeviceError&) {  // there was not even a decoder
+    }
+  }
+  return false;
+}
+
+// A device that fails in the middle of a run leaves a dump of that round.
+TEST(FailureDumps, OfADeviceThatFailsTellTheRoundAndReplayWithoutIt) {
+  const TemporaryFolder folder;
+  auto faulty = std::make_unique<FaultyDevice>(make_reference_device());
+  FaultyDevice& device = *faulty;
+  const Transformer model = tiny_model(device);
+  FailureDumper dumper(folder.path(), RecordOrigin{});
+  Decoder decoder(model, kOptions);
+  std::int64_t rounds = 0;
+  const auto fail_later = [&](const Round&) {
+    if (++rounds == 3) device.fail_at(7);
+  };
+  try {
+    dumper.guard("p", 2, [&](const FailureObserver& on_failure) {
+      return decoder.generate(kPrompt, {.max_tokens = 20}, {.on_round = fail_later, .on_failure = on_failure});
+    });
+    ADD_FAILURE() << "no error";
+  } catch (const DeviceError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("; dump: " + folder.path().string()));
+  }
+  const auto path = std::filesystem::directory_iterator(folder.path())->path();
+  const FailureDump dump = read_failure_dump(path).dump;
+  EXPECT_EQ(dump.kind, FailureKind::error);
+  EXPECT_EQ(dump.stage, "verify");
+  EXPECT_EQ(dump.round, 3);
+  EXPECT_EQ(dump.turn, 2);
+  EXPECT_EQ(dump.answered.size(), 4u);
+  EXPECT_EQ(dump.tables["token"][0], dump.answered.back());
+  EXPECT_EQ(dump.cache["committed"], kPrompt.size() + 3);
+  const DumpReplay replay = replay_dump(model, kOptions, dump);
+  EXPECT_FALSE(replay.reproduced) << "the device works again";
+  EXPECT_EQ(replay.speculative.tokens.size(), 1u);
+  EXPECT_TRUE(reproduces_somewhere(model, device, dump));
+}
+
+TEST(FailureDumps, AnExceptionOfTheCallersIsNoFailureOfTheAnswer) {
+  const TemporaryFolder folder;
+  const auto device = make_reference_device();
+  const Transformer model = tiny_model(*device);
+  FailureDumper dumper(folder.path(), RecordOrigin{});
+  Decoder decoder(model, kOptions);
+  EXPECT_THROW(dumper.guard("p", 1,
+                            [&](const FailureObserver& on_failure) {
+                              return decoder.generate(kPrompt, {},
+                                                      {.on_token = [](const GeneratedToken&) -> bool {
+                                                         throw DeviceError("a closed pipe");
+                                                       },
+                                                       .on_failure = on_failure});
+                            }),
+               DeviceError);
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+}
+
+TEST(FailureDumps, AnInvariantThatDoesNotHoldLeavesTheTablesOfTheStep) {
+  const TemporaryFolder folder;
+  const auto device = make_reference_device();
+  const Transformer model = tiny_model(*device);
+  FailureDumper dumper(folder.path(), RecordOrigin{});
+  const auto beyond_vocabulary = [](std::span<const std::int32_t> tokens) {
+    TokenTree tree(tokens.back());
+    tree.append(0, {.token = kVocabulary, .score = -1});
+    return tree;
+  };
+  Decoder decoder(model, {.context = 256, .invariants = true}, {.tree = {.nodes = 2}, .trees = beyond_vocabulary});
+  try {
+    dumper.guard("p", 1, [&](const FailureObserver& on_failure) {
+      return decoder.generate(kPrompt, {}, {.on_failure = on_failure});
+    });
+    ADD_FAILURE() << "no violation";
+  } catch (const std::logic_error& error) {
+    const std::string_view message = error.what();
+    EXPECT_THAT(std::string(message.substr(0, message.find('\n'))), HasSubstr("; dump: "));
+  }
+  const FailureDump dump = read_failure_dump(std::filesystem::directory_iterator(folder.path())->path()).dump;
+  EXPECT_EQ(dump.kind, FailureKind::violation);
+  EXPECT_EQ(dump.stage, "verify");
+  EXPECT_EQ(dump.tables["token"][1], kVocabulary);
+  EXPECT_EQ(dump.cache["positions"], kPrompt.size() + 2) << "the branch was open";
+}
+
+}  // namespace
+}  // namespace espalier
