@@ -14,8 +14,9 @@ namespace {
 using Json = nlohmann::json;
 
 // tests/data/statistics.json: numpy and scipy on random samples.
-Json golden() {
-  return Json::parse(read_text_file(std::filesystem::path(ESPALIER_TEST_DATA) / "statistics.json"));
+const Json& golden() {
+  static const Json read = Json::parse(read_text_file(std::filesystem::path(ESPALIER_TEST_DATA) / "statistics.json"));
+  return read;
 }
 
 std::vector<double> numbers(const Json& list) {
