@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "base/error.h"
-#include "format/json_text.h"
+#include "base/json_text.h"
 #include "format/safetensors_file.h"
 
 namespace {

@@ -8,6 +8,7 @@
 #include <span>
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/mapped_file.h"
 #include "base/sha256.h"
 #include "base/whole_file.h"
@@ -15,7 +16,6 @@
 #include "cli/run_configuration.h"
 #include "eval/run_folder.h"
 #include "experiments/experiment_result.h"
-#include "format/json_text.h"
 
 namespace espalier {
 namespace {

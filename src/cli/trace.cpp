@@ -1,13 +1,13 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/untrusted_text.h"
 #include "cli/commands.h"
 #include "cli/recorded_run.h"
 #include "cli/report.h"
 #include "cli/terminal.h"
 #include "cli/token_text.h"
 #include "cli/tree_picture.h"
-#include "format/untrusted_text.h"
 #include "trace/trace_diff.h"
 #include "trace/trace_file.h"
 #include "trace/trace_stats.h"

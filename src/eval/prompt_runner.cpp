@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "format/untrusted_text.h"
+#include "base/untrusted_text.h"
 
 namespace espalier {
 namespace {

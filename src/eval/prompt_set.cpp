@@ -6,10 +6,10 @@
 #include <span>
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/mapped_file.h"
 #include "base/sha256.h"
-#include "format/json_text.h"
-#include "format/untrusted_text.h"
+#include "base/untrusted_text.h"
 
 namespace espalier {
 namespace {

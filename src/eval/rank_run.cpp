@@ -4,8 +4,8 @@
 #include <type_traits>
 
 #include "base/error.h"
+#include "base/untrusted_text.h"
 #include "eval/summary.h"
-#include "format/untrusted_text.h"
 
 namespace espalier {
 namespace {

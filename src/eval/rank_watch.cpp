@@ -8,10 +8,10 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/mapped_file.h"
 #include "eval/process_life.h"
 #include "eval/rank_folder.h"
-#include "format/json_text.h"
 
 namespace espalier {
 namespace {

@@ -9,13 +9,13 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/mapped_file.h"
+#include "base/untrusted_text.h"
 #include "base/whole_file.h"
 #include "eval/rank_folder.h"
 #include "eval/turn_journal.h"
 #include "eval/turn_table.h"
-#include "format/json_text.h"
-#include "format/untrusted_text.h"
 
 namespace espalier {
 namespace {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <functional>
 
+#include "base/untrusted_text.h"
 #include "eval/turn_figures.h"
-#include "format/untrusted_text.h"
 
 namespace espalier {
 namespace {

@@ -10,9 +10,9 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/mapped_file.h"
 #include "base/whole_file.h"
-#include "format/json_text.h"
 #include "trace/record_json.h"
 
 namespace espalier {

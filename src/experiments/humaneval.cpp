@@ -6,8 +6,8 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/mapped_file.h"
-#include "format/json_text.h"
 #include "text/json_field.h"
 
 namespace espalier {

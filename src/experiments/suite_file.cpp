@@ -8,9 +8,9 @@
 #include <span>
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/mapped_file.h"
-#include "format/json_text.h"
-#include "format/untrusted_text.h"
+#include "base/untrusted_text.h"
 #include "text/json_field.h"
 
 namespace espalier {

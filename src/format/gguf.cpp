@@ -7,10 +7,10 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/untrusted_text.h"
 #include "format/gguf_file.h"
 #include "format/gguf_metadata.h"
 #include "format/tensor_table.h"
-#include "format/untrusted_text.h"
 
 namespace espalier {
 namespace {

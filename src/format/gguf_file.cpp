@@ -11,10 +11,10 @@
 #include <variant>
 
 #include "base/error.h"
+#include "base/untrusted_text.h"
 #include "format/gguf_cursor.h"
 #include "format/gguf_metadata.h"
 #include "format/tensor_table.h"
-#include "format/untrusted_text.h"
 
 namespace espalier {
 namespace {

@@ -8,7 +8,7 @@
 #include <variant>
 #include <vector>
 
-#include "format/untrusted_text.h"
+#include "base/untrusted_text.h"
 
 namespace espalier {
 namespace {

@@ -8,10 +8,10 @@
 #include <utility>
 
 #include "base/error.h"
-#include "format/json_text.h"
+#include "base/json_text.h"
+#include "base/untrusted_text.h"
 #include "format/safetensors_file.h"
 #include "format/tensor_table.h"
-#include "format/untrusted_text.h"
 
 namespace espalier {
 namespace {

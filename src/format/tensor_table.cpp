@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "base/error.h"
-#include "format/untrusted_text.h"
+#include "base/untrusted_text.h"
 
 namespace espalier {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "base/error.h"
-#include "format/untrusted_text.h"
+#include "base/untrusted_text.h"
 #include "model/draft_vocabulary.h"
 #include "model/eagle3_names.h"
 #include "model/eagle3_vocabulary.h"

@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/untrusted_text.h"
 #include "format/safetensors.h"
-#include "format/untrusted_text.h"
 #include "model/eagle3_names.h"
 #include "model/medusa_layout.h"
 

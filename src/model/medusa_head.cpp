@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "format/untrusted_text.h"
+#include "base/untrusted_text.h"
 #include "model/config_fields.h"
 #include "model/draft_vocabulary.h"
 #include "model/medusa_layout.h"

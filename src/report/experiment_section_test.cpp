@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "base/error.h"
-#include "format/json_text.h"
+#include "base/json_text.h"
 
 namespace espalier {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "format/untrusted_text.h"
+#include "base/untrusted_text.h"
 
 namespace espalier {
 namespace {

@@ -4,9 +4,9 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/mapped_file.h"
 #include "eval/run_folder.h"
-#include "format/json_text.h"
 #include "trace/record_json.h"
 
 namespace espalier {

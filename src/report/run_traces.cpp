@@ -5,7 +5,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "format/untrusted_text.h"
+#include "base/untrusted_text.h"
 #include "trace/trace_file.h"
 
 namespace espalier {

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "format/untrusted_text.h"
+#include "base/untrusted_text.h"
 #include "text/bpe_tokenizer.h"
 #include "text/gguf_vocabulary.h"
 

@@ -4,7 +4,7 @@
 #include <queue>
 
 #include "base/error.h"
-#include "format/untrusted_text.h"
+#include "base/untrusted_text.h"
 #include "text/utf8.h"
 
 namespace espalier {

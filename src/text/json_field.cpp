@@ -1,7 +1,7 @@
 #include "text/json_field.h"
 
 #include "base/error.h"
-#include "format/untrusted_text.h"
+#include "base/untrusted_text.h"
 
 namespace espalier {
 

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "format/untrusted_text.h"
+#include "base/untrusted_text.h"
 
 namespace espalier {
 

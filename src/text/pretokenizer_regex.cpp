@@ -10,7 +10,7 @@
 #include <limits>
 
 #include "base/error.h"
-#include "format/untrusted_text.h"
+#include "base/untrusted_text.h"
 #include "text/utf8.h"
 
 namespace espalier {

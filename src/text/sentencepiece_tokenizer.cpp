@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "format/untrusted_text.h"
+#include "base/untrusted_text.h"
 #include "text/space_marker.h"
 
 namespace espalier {

@@ -2,7 +2,7 @@
 
 #include "base/error.h"
 #include "base/mapped_file.h"
-#include "format/untrusted_text.h"
+#include "base/untrusted_text.h"
 #include "text/bpe_from_gguf.h"
 #include "text/bpe_from_json.h"
 #include "text/detokenizer.h"

@@ -3,8 +3,8 @@
 #include <charconv>
 
 #include "base/error.h"
-#include "format/json_text.h"
-#include "format/untrusted_text.h"
+#include "base/json_text.h"
+#include "base/untrusted_text.h"
 #include "text/json_field.h"
 
 namespace espalier {

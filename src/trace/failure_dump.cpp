@@ -7,10 +7,10 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/mapped_file.h"
+#include "base/untrusted_text.h"
 #include "base/whole_file.h"
-#include "format/json_text.h"
-#include "format/untrusted_text.h"
 
 namespace espalier {
 namespace {

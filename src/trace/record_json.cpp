@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "base/error.h"
-#include "format/untrusted_text.h"
+#include "base/untrusted_text.h"
 #include "tree/choice_tree.h"
 
 namespace espalier {

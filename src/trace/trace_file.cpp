@@ -11,8 +11,8 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/whole_file.h"
-#include "format/json_text.h"
 #include "trace/trace_frame.h"
 
 namespace espalier {

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "format/json_text.h"
+#include "base/json_text.h"
 
 namespace espalier {
 namespace {

@@ -1,4 +1,4 @@
-#include "format/untrusted_text.h"
+#include "base/untrusted_text.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "format/json_text.h"
+#include "base/json_text.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "format/untrusted_text.h"
+#include "base/untrusted_text.h"
 
 namespace espalier {
 namespace {
