@@ -4,6 +4,7 @@ A batch is a pure function of (seed, step, rank, world): nothing is remembered b
 goes on with exactly the batches it would have seen.
 """
 
+import hashlib
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,6 +32,14 @@ class Sequences:
     @property
     def lengths(self) -> np.ndarray:
         return np.diff(self.offsets)
+
+    @property
+    def sha256(self) -> str:
+        """Of everything that batches are made of."""
+        content = hashlib.sha256()
+        for part in (self.tokens, self.answer, self.offsets):
+            content.update(np.ascontiguousarray(part))
+        return content.hexdigest()
 
     def sequence(self, i: int) -> tuple[np.ndarray, np.ndarray]:
         """tokens and answer of sequence i."""

@@ -96,6 +96,11 @@ def export_eagle3(config: Config, teacher: Teacher, checkpoint: dict) -> None:
     out = out_folder(config, "eagle3")
     ids = torch.as_tensor(vocabulary.ids, dtype=torch.int64)
     tensors = eagle3_tensors(shape, checkpoint["model"])
+    if len(tensors["lm_head.weight"]) != len(ids):
+        raise InputError(
+            f"{config.heads_folder}/eagle3/checkpoint.pt: expected a head for the {len(ids)} tokens of the vocabulary, "
+            f"got one for {len(tensors['lm_head.weight'])}; give the settings it was trained with"
+        )
     write_json(out / "config.json", eagle3_config(config, teacher, shape, len(ids)))
     write_json(out / "vocab_order.json", [int(token) for token in vocabulary.order])
     for name, dtype in (("head.gguf", config.export.dtype), ("head-q8_0.gguf", "q8_0")):

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import zipfile
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -55,7 +56,7 @@ def read_arrays(path: Path, *names: str) -> list[np.ndarray]:
             return [file[name] for name in names]
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except (KeyError, ValueError) as error:
+    except (KeyError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise InputError(f"{path}: expected the arrays {', '.join(names)}, got {error}") from error
 
 

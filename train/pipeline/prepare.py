@@ -50,10 +50,10 @@ def main(config: Config) -> None:
     tokenizer = load_chat_tokenizer(config)
     pieces, kept = tokenise(tokenizer, kept, config, dropped)
     if not kept:
-        raise InputError(
-            f"{config.prepare.prompts[0]}: expected prompts that can be used, got none; see the reasons in the report"
-        )
+        reasons = ", ".join(sorted({entry["reason"] for entry in dropped})) or "there was none"
+        raise InputError(f"{config.prepare.prompts[0]}: expected prompts that can be used, got none: {reasons}")
     held = choose_held([prompt.id for prompt in kept], config.prepare.held_aside, config.seed)
+    (folder / "report.json").unlink(missing_ok=True)  # it stands for the prompts beside it: comes last, goes first
     save_prompts(folder / "prompts.npz", kept, pieces, held, tokenizer.control_ids)
     report = make_report(made_from, len(prompts), pieces, held, dropped)
     write_json(folder / "report.json", report)
@@ -68,7 +68,16 @@ def fingerprint(config: Config) -> str:
     """Of everything the result depends on, by content: a moved file is the same file."""
     files = [sha256_of(existing(name)) for name in (*config.prepare.prompts, *config.prepare.evaluation)]
     numbers = [config.prepare.system, config.prepare.max_prompt_tokens, config.prepare.held_aside, config.seed]
-    return digest(files, numbers, source_hash(existing(config.teacher.path)))
+    tokenizer = [sha256_of(file) for file in tokenizer_files(config)]
+    return digest(files, numbers, source_hash(existing(config.teacher.path)), *tokenizer)
+
+
+def tokenizer_files(config: Config) -> list[Path]:
+    """Of tokenizer and chat template, where these are not in the file of the teacher's weights."""
+    path = existing(config.teacher.tokenizer or config.teacher.path)
+    if not path.is_dir():
+        return [path] if config.teacher.tokenizer else []
+    return sorted(file for file in path.iterdir() if file.suffix in (".json", ".jinja", ".model", ".txt"))
 
 
 def existing(name: str) -> Path:

@@ -4,7 +4,8 @@ Texts are the held-aside distilled answers, or those of the engine (simulate.tur
 run`). Rounds are replayed: from the first token of an answer on, each round drafts below
 its root, gets as many tokens right as the tree contains of the true text, and the next root stands behind them.
 
-WORK/simulate/eagle3.json and medusa.json hold
+WORK/simulate/eagle3.json and medusa.json hold what follows. For texts of the engine it lies in WORK/simulate-turns/,
+where neither `trees` nor the model cards look: nothing is chosen on an evaluation.
     top        [depth][k]: how often the true token is among the k + 1 best, given the true path above it
     settings   for each tree: tau (tokens a round, the bonus token included), and by depth as the engine counts them:
                reached, how often the tree had guesses there below the true path, and accept_pos, the share that was right
@@ -67,11 +68,16 @@ def main(config: Config) -> None:
         found += 1
         with torch.inference_mode():
             result = facts | simulate(config, teacher, texts, out)
-        write_json(config.heads_folder / "simulate" / f"{kind}.json", result)
+        write_json(results_folder(config) / f"{kind}.json", result)
         print_result(kind, result)
-        write_card(config, kind, out, teacher.name, teacher.source_sha256)
+        if not config.simulate.turns:
+            write_card(config, kind, out, teacher.name, teacher.source_sha256)
     if not found:
         raise InputError(f"{out_folder(config, 'eagle3')}: expected an exported head, got none; run the step export")
+
+
+def results_folder(config: Config) -> Path:
+    return config.heads_folder / ("simulate-turns" if config.simulate.turns else "simulate")
 
 
 # Texts
@@ -262,7 +268,7 @@ def simulate_medusa(config: Config, teacher: Teacher, texts: list[Text], out: Pa
         all_ranks.append(medusa_ranks(model, teacher, text))
         progress.show(done)
     joined = np.concatenate(all_ranks)
-    write_arrays(config.heads_folder / "simulate" / "medusa_ranks.npz", ranks=joined)
+    write_arrays(results_folder(config) / "medusa_ranks.npz", ranks=joined)
     trees = {f"chain of {model.heads}": [[0] * depth for depth in range(1, model.heads + 1)]}
     trees |= {f"static tree of {nodes}": best_tree(joined, nodes) for nodes in sorted({*config.trees.sizes, 16, 60})}
     replays = Replays(

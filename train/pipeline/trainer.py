@@ -22,7 +22,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from .config import Config, InputError, digest
-from .data import Batches, load_training_sequences
+from .data import Batches, Sequences, load_training_sequences
 from .eagle3 import Eagle3, shape_of
 from .files import written_whole
 from .labels import label_rows, make_labels
@@ -148,13 +148,14 @@ def apply_gradients(model: nn.Module, optimiser: torch.optim.AdamW, section, ste
 # Checkpoints
 
 
-def recipe_digest(config: Config, kind: str, teacher: Teacher) -> str:
-    """What must not change between two calls of one training."""
+def recipe_digest(config: Config, kind: str, teacher: Teacher, sequences: Sequences) -> str:
+    """What must not change between two calls of one training: the data itself too, for a distillation that has gone on
+    meanwhile gives other batches."""
     recipe = dataclasses.asdict(getattr(config, kind))
     for name in NOT_PART_OF_THE_RECIPE:
         recipe.pop(name, None)
-    vocabulary = config.vocabulary if kind == "eagle3" else None
-    return digest(recipe, config.data, vocabulary, config.seed, teacher.source_sha256)
+    vocabulary = load_vocabulary(config).ids.tolist() if kind == "eagle3" else None
+    return digest(recipe, config.data, vocabulary, config.seed, teacher.source_sha256, sequences.sha256)
 
 
 def save_checkpoint(path: Path, step: int, model: nn.Module, optimiser, recipe: str) -> None:
@@ -198,10 +199,11 @@ def restore(path: Path, section, model: nn.Module, optimiser, recipe: str) -> in
 
 
 def cut_metrics(path: Path, step: int) -> None:
-    """Drops lines of steps behind the checkpoint: they will be written again."""
+    """Drops lines of steps behind the checkpoint, which will be written again, and one that a full disk cut short."""
     if not path.exists():
         return
-    lines = [line for line in path.read_text().splitlines() if json.loads(line)["step"] <= step]
+    *whole, _ = path.read_text().split("\n")
+    lines = [line for line in whole if json.loads(line)["step"] <= step]
     with written_whole(path) as temporary:
         temporary.write_text("".join(line + "\n" for line in lines))
 
@@ -276,7 +278,7 @@ def train(config: Config, kind: str, rank: int, world: int) -> None:
     batches = Batches(sequences, section.tokens_per_batch, section.max_tokens, config.seed, rank, world)
     feed = Feed(batches, task.steps, device)
     optimiser = make_optimiser(task.model, section, device)
-    recipe = recipe_digest(config, kind, teacher)
+    recipe = recipe_digest(config, kind, teacher, sequences)
     first = restore(folder / "checkpoint.pt", section, task.model, optimiser, recipe)
     if first == 0 and not section.from_checkpoint:
         first_batch = Batches(sequences, section.tokens_per_batch, section.max_tokens, config.seed).batch(0)

@@ -28,6 +28,7 @@ from safetensors.torch import load_file
 import run
 from pipeline import data, distil, generator, loops, prepare, teacher, tokens, vocabulary
 from pipeline.config import Config, DataConfig, InputError, read_config
+from pipeline.files import read_arrays
 
 TINY = ROOT / "tests" / "data" / "tiny"
 DEFAULT_MODEL = ROOT / "models" / "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -458,6 +459,23 @@ class PrepareTest(Scratch):
         self.assertIn("up to date", quietly(prepare.main, config))
         config.prepare.held_aside = 2
         self.assertNotIn("up to date", quietly(prepare.main, config))
+
+    def test_a_tokenizer_of_its_own_counts_with_its_files(self):
+        config = self.config()
+        self.assertEqual(prepare.tokenizer_files(config), [])
+        folder = self.folder / "tokenizer"
+        folder.mkdir()
+        (folder / "tokenizer.json").write_text("{}")
+        config.teacher.tokenizer = str(folder)
+        before = prepare.fingerprint(config)
+        (folder / "tokenizer.json").write_text("{ }")
+        self.assertNotEqual(prepare.fingerprint(config), before)
+
+    def test_a_damaged_file_of_arrays_is_named(self):
+        for content in (b"", b"PK\x03\x04 and no more"):
+            (self.folder / "broken.npz").write_bytes(content)
+            with self.assertRaisesRegex(InputError, "broken.npz"):
+                read_arrays(self.folder / "broken.npz", "tokens")
 
     @unittest.skipUnless(DEFAULT_MODEL.exists(), "needs the default model: make model")
     def test_the_default_model_tokenises_as_the_engine_does(self):

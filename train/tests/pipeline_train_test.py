@@ -430,8 +430,20 @@ class Trained(Scratch):
         config.export = ExportConfig(str(self.eagle3), str(self.medusa), "float32")
         config.simulate.turns, config.simulate.grid = [str(self.folder / "turns.json")], False
         quietly(simulate.main, config)
-        found = json.loads((self.folder / "simulate" / "eagle3.json").read_text())
+        found = json.loads((self.folder / "simulate-turns" / "eagle3.json").read_text())
         self.assertEqual((found["source"], found["sequences"], "grid" in found), ("turns.json", 1, False))
+
+    def test_what_the_engine_answered_changes_neither_trees_nor_cards(self):
+        write_json(self.folder / "turns.json", [{"prompt": [5, 6, 7], "tokens": [8, 9, 10, 11]}])
+        config = copy.deepcopy(self.config)
+        config.work = str(self.folder)
+        config.export = ExportConfig(str(self.eagle3), str(self.medusa), "float32")
+        config.simulate.turns, config.simulate.grid = [str(self.folder / "turns.json")], False
+        cards = [folder / "README.md" for folder in (self.eagle3, self.medusa)]
+        before = [card.read_text() for card in cards]
+        quietly(simulate.main, config)
+        self.assertEqual([card.read_text() for card in cards], before)
+        self.assertFalse((self.folder / "simulate").exists())
 
     def test_simulate_and_trees_leave_figures_and_choices(self):
         quietly(simulate.main, self.config)
@@ -520,6 +532,16 @@ class Training(Scratch):
         with self.assertRaisesRegex(InputError, "made by another recipe"):
             quietly(trainer.main, config, "eagle3")
 
+    def test_a_checkpoint_of_another_distillation_is_refused(self):
+        config = self.prepared()
+        quietly(trainer.main, config, "eagle3")
+        shard = min((config.folder / "distilled").glob("shard-*.npz"))
+        arrays = dict(np.load(shard))
+        arrays["tokens"][-1] ^= 1
+        write_arrays(shard, **arrays)
+        with self.assertRaisesRegex(InputError, "made by another recipe"):
+            quietly(trainer.main, config, "eagle3")
+
     def parameters(self, config, kind="eagle3"):
         return trainer.read_checkpoint(config.folder / kind / "checkpoint.pt")
 
@@ -559,6 +581,20 @@ class Training(Scratch):
             quietly(trainer.main, short, "eagle3")
             self.assertEqual(self.parameters(short)["step"], step)
         self.assert_same_state(self.parameters(whole), self.parameters(short))
+
+    def test_metrics_that_a_full_disk_cut_short_are_no_obstacle(self):
+        path = self.folder / "metrics.jsonl"
+        path.write_text('{"step": 2, "loss": 1.0}\n{"step": 4, "loss": 0.5}\n{"step": 6, "lo')
+        trainer.cut_metrics(path, 2)
+        self.assertEqual(path.read_text(), '{"step": 2, "loss": 1.0}\n')
+
+    def test_a_checkpoint_of_another_vocabulary_is_not_exported(self):
+        config = self.prepared()
+        quietly(trainer.main, config, "eagle3")
+        vocabulary = vocabulary_folder(config)
+        np.save(vocabulary / "ids.npy", np.load(vocabulary / "ids.npy")[:-1])
+        with self.assertRaisesRegex(InputError, f"for the {VOCABULARY - 1} tokens of the vocabulary, got one for"):
+            quietly(export.main, config)
 
     def test_another_recipe_does_not_go_on(self):
         config = self.prepared()
