@@ -8,18 +8,14 @@
 // model.
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <numeric>
-#include <random>
-#include <string>
-#include <thread>
 #include <vector>
 
 #include "base/error.h"
+#include "bench_case.h"
+#include "cpu_bench.h"
 #include "device/cpu/cpu_device.h"
 #include "device/reference/reference_device.h"
 
@@ -28,15 +24,6 @@ namespace {
 
 constexpr std::int64_t kLayers = 30, kKvHeads = 3, kHeads = 9, kDim = 64, kBlockSize = 128;
 constexpr std::int64_t kPoolBlocks = 64;  // as a run allots them: memory of this size comes in large pages
-constexpr int kPasses = 15;
-
-std::vector<float> random_values(std::int64_t count, unsigned seed) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> normal;
-  std::vector<float> values(static_cast<std::size_t>(count));
-  for (float& value : values) value = normal(random);
-  return values;
-}
 
 Tensor integers(Device& device, const std::vector<std::int32_t>& values, std::vector<std::int64_t> shape) {
   Tensor tensor =
@@ -124,8 +111,7 @@ void check_against_reference(Device& device) {
     TreeStep expected(*judge, rows, 200, 1), got(device, rows, 200, 1);
     expected.run([](const auto& call) { call(); });
     got.run([](const auto& call) { call(); });
-    const auto a = expected.output(), b = got.output();
-    check(std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0, "{} rows: not the reference's bits", rows);
+    check(same_bits(expected.output(), got.output()), "{} rows: not the reference's bits", rows);
   }
 }
 
@@ -133,18 +119,9 @@ void measure(Device& device, std::int64_t context) {
   double one_row = 0;
   for (std::int64_t rows : {1, 4, 8, 16, 32, 64}) {
     TreeStep step(device, rows, context, kLayers);
-    std::vector<double> best(kLayers, 1e30);
-    for (int pass = 0; pass < kPasses; ++pass) {
-      std::size_t layer = 0;
-      step.run([&](const auto& call) {
-        const auto start = std::chrono::steady_clock::now();
-        call();
-        const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-        best[layer] = std::min(best[layer], seconds);
-        ++layer;
-      });
-    }
-    const double seconds = std::accumulate(best.begin(), best.end(), 0.0);
+    BestOfPasses best;
+    for (int pass = 0; pass < kPasses; ++pass, best.end_pass()) step.run([&](const auto& call) { best.time(call); });
+    const double seconds = best.seconds();
     if (rows == 1) one_row = seconds;
     const auto multiply_adds = static_cast<double>(2 * kLayers * rows * kHeads * context * kDim);
     const auto bytes = static_cast<double>(2 * kLayers * context * kKvHeads * kDim * 2);
@@ -160,13 +137,10 @@ void measure(Device& device, std::int64_t context) {
 
 int main(int argc, char** argv) {
   using namespace espalier;
-  CpuOptions options;
-  options.threads = argc > 2 ? std::atoi(argv[2]) : static_cast<int>(std::thread::hardware_concurrency());
-  options.isa = argc > 1 ? parse_isa(argv[1]) : std::nullopt;
-  const auto device = make_cpu_device(options);
-  check_against_reference(*device);
-  std::printf("isa %s, %d threads, SmolLM2-135M: %ld layers, %ld heads of %ld, %ld of K and V in f16\n",
-              std::string(device->isa()).c_str(), options.threads, static_cast<long>(kLayers),
-              static_cast<long>(kHeads), static_cast<long>(kDim), static_cast<long>(kKvHeads));
-  for (std::int64_t context : {128, 512, 1024, 4096}) measure(*device, context);
+  const CpuUnderTest cpu(argc, argv);
+  check_against_reference(cpu.device());
+  std::printf("%s, SmolLM2-135M: %ld layers, %ld heads of %ld, %ld of K and V in f16\n", cpu.describe().c_str(),
+              static_cast<long>(kLayers), static_cast<long>(kHeads), static_cast<long>(kDim),
+              static_cast<long>(kKvHeads));
+  for (std::int64_t context : {128, 512, 1024, 4096}) measure(cpu.device(), context);
 }

@@ -9,19 +9,17 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
-#include <numeric>
-#include <random>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "base/error.h"
-#include "base/float16.h"
 #include "base/thread_pool.h"
+#include "bench_case.h"
+#include "cpu_bench.h"
 #include "device/cpu/cpu_device.h"
 #include "device/reference/reference_device.h"
 
@@ -29,78 +27,16 @@ namespace espalier {
 namespace {
 
 constexpr std::int64_t kBytesPerPass = 48 << 20;
-constexpr int kPasses = 15;
 constexpr std::int64_t kRowCounts[] = {1, 2, 4, 8, 16, 32, 64, 256};
 
-struct Shape {
-  std::int64_t inputs, outputs;
-};
-
-std::vector<float> random_values(std::int64_t count) {
-  std::mt19937 random(1);
-  std::normal_distribution<float> normal;
-  std::vector<float> values(static_cast<std::size_t>(count));
-  for (float& value : values) value = normal(random);
-  return values;
-}
-
-// Random bytes are valid blocks of any format once every f16 in them is a small finite number.
-std::vector<std::byte> random_weight(DType type, Shape shape) {
-  std::mt19937 random(2);
-  std::vector<std::byte> bytes(static_cast<std::size_t>(shape.outputs * row_bytes(type, shape.inputs)));
-  if (type == DType::f32) {
-    const auto values = random_values(shape.outputs * shape.inputs);
-    std::memcpy(bytes.data(), values.data(), bytes.size());
-    return bytes;
-  }
-  for (std::size_t i = 0; i + 1 < bytes.size(); i += 2) {
-    const std::uint16_t half = f32_to_f16(static_cast<float>(random() % 1000) / 1000 - 0.5f);
-    std::memcpy(bytes.data() + i, &half, sizeof half);
-  }
-  return bytes;
-}
-
-// Sums, over the calls of a pass, the best time each of them took in many passes.
-class BestOfPasses {
- public:
-  template <typename Call>
-  void time(const Call& call) {
-    if (next_ == best_.size()) best_.push_back(1e30);
-    const auto start = std::chrono::steady_clock::now();
-    call();
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    best_[next_] = std::min(best_[next_], seconds);
-    ++next_;
-  }
-  void end_pass() { next_ = 0; }
-  double seconds() const { return std::accumulate(best_.begin(), best_.end(), 0.0); }
-
- private:
-  std::vector<double> best_;
-  std::size_t next_ = 0;
-};
-
-std::vector<float> run_once(Device& device, const WeightPart& part, std::int64_t rows) {
-  const auto weight = device.load_weight(std::span(&part, 1));
-  const Tensor x = device.tensor(DType::f32, {rows, part.inputs}), y = device.tensor(DType::f32, {rows, part.outputs});
-  upload<float>(device, random_values(rows * part.inputs), x);
-  const Projection projection{weight.get(), {}, y};
-  device.linear(x, std::span(&projection, 1));
-  std::vector<float> result(static_cast<std::size_t>(rows * part.outputs));
-  download<float>(device, y, result);
-  return result;
-}
-
-void check_against_reference(Device& device, DType type, Shape shape, const std::vector<std::byte>& bytes) {
+void check_against_reference(Device& device, DType type, WeightShape shape, const std::vector<std::byte>& bytes) {
   const std::int64_t outputs = std::min<std::int64_t>(shape.outputs, 40);
   const auto part_bytes = static_cast<std::size_t>(outputs * row_bytes(type, shape.inputs));
   const WeightPart part{type, outputs, shape.inputs, std::span(bytes).first(part_bytes)};
   const auto judge = make_reference_device();
-  for (std::int64_t rows : {1, 9, 33}) {
-    const auto expected = run_once(*judge, part, rows), got = run_once(device, part, rows);
-    check(std::memcmp(expected.data(), got.data(), expected.size() * sizeof(float)) == 0,
+  for (std::int64_t rows : {1, 9, 33})
+    check(same_bits(LinearCase(*judge, part, rows).answer(), LinearCase(device, part, rows).answer()),
           "{} {}x{}: the result differs from the reference", name(type), shape.inputs, shape.outputs);
-  }
 }
 
 // Seconds to read `bytes` once in `pieces` loops, all threads together.
@@ -126,7 +62,7 @@ double read_seconds(Device& device, ThreadPool& pool, std::int64_t bytes, std::i
 }
 
 struct Case {
-  Case(Device& device, DType type, Shape shape) : bytes(shape.outputs * row_bytes(type, shape.inputs)) {
+  Case(Device& device, DType type, WeightShape shape) : bytes(shape.outputs * row_bytes(type, shape.inputs)) {
     const auto file = random_weight(type, shape);
     check_against_reference(device, type, shape, file);
     const WeightPart part{type, shape.outputs, shape.inputs, file};
@@ -137,7 +73,7 @@ struct Case {
   std::vector<std::unique_ptr<const Weight>> weights;
 };
 
-void measure(Device& device, ThreadPool& pool, DType type, Shape shape) {
+void measure(Device& device, ThreadPool& pool, DType type, WeightShape shape) {
   const Case c(device, type, shape);
   const auto copies = static_cast<std::int64_t>(c.weights.size());
   std::printf("%-5s %5ldx%-6ld", std::string(name(type)).c_str(), static_cast<long>(shape.inputs),
@@ -215,7 +151,7 @@ class ModelLinears {
     std::unique_ptr<const Weight> q, k, v, o, gate_up, down;
   };
 
-  std::unique_ptr<const Weight> load(DType type, Shape shape) {
+  std::unique_ptr<const Weight> load(DType type, WeightShape shape) {
     const auto bytes = random_weight(type, shape);
     const WeightPart part{type, shape.outputs, shape.inputs, bytes};
     return device_.load_weight(std::span(&part, 1));
@@ -230,17 +166,12 @@ class ModelLinears {
 // Multiply-adds per second of the same kernels on one weight that stays in the second-level caches: what the arithmetic
 // allows, with the epilogue of every block.
 double resident_rate(Device& device, std::int64_t rows) {
-  constexpr Shape kShape{576, 3072};
+  constexpr WeightShape kShape{576, 3072};
   const auto bytes = random_weight(DType::q4_1, kShape);
   const WeightPart part{DType::q4_1, kShape.outputs, kShape.inputs, bytes};
-  const auto weight = device.load_weight(std::span(&part, 1));
-  const Tensor x = device.tensor(DType::f32, {rows, kShape.inputs}),
-               y = device.tensor(DType::f32, {rows, kShape.outputs});
-  upload<float>(device, random_values(rows * kShape.inputs), x);
-  const Projection projection{weight.get(), {}, y};
+  const LinearCase resident(device, part, rows);
   BestOfPasses best;
-  for (int pass = 0; pass < 200; ++pass, best.end_pass())
-    best.time([&] { device.linear(x, std::span(&projection, 1)); });
+  for (int pass = 0; pass < 200; ++pass, best.end_pass()) best.time([&] { resident.run(); });
   return static_cast<double>(kShape.inputs * kShape.outputs * rows) / best.seconds();
 }
 
@@ -265,11 +196,7 @@ void measure_rows(Device& device, ModelLinears& linears) {
 
 double median_step_seconds(ModelLinears& linears) {
   std::vector<double> seconds;
-  for (int i = 0; i < 200; ++i) {
-    const auto start = std::chrono::steady_clock::now();
-    linears.step([](const auto& call) { call(); });
-    seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
-  }
+  for (int i = 0; i < 200; ++i) seconds.push_back(seconds_of([&] { linears.step([](const auto& call) { call(); }); }));
   std::ranges::nth_element(seconds, seconds.begin() + 100);
   return seconds[100];
 }
@@ -307,26 +234,22 @@ void measure_model(Device& device, ThreadPool& pool) {
 
 int main(int argc, char** argv) {
   using namespace espalier;
-  CpuOptions options;
-  options.threads = argc > 2 ? std::atoi(argv[2]) : static_cast<int>(std::thread::hardware_concurrency());
-  options.isa = argc > 1 ? parse_isa(argv[1]) : std::nullopt;
-  const auto device = make_cpu_device(options);
-  ThreadPool pool(options.threads);
-  std::printf("isa %s, %d threads\n", std::string(name(options.isa.value_or(supported_isas().back()))).c_str(),
-              options.threads);
+  const CpuUnderTest cpu(argc, argv);
+  ThreadPool pool(cpu.threads());
+  std::printf("%s\n", cpu.describe().c_str());
   std::vector<DType> types;
   for (int i = 3; i < argc; ++i)
     if (const auto type = parse_dtype(argv[i])) types.push_back(*type);
   const bool all = types.empty();
   if (all) {
-    measure_model(*device, pool);
+    measure_model(cpu.device(), pool);
     types = {DType::q4_1, DType::q4_0, DType::q8_0, DType::f16, DType::q4_k, DType::q5_k, DType::q6_k};
   }
   for (DType type : types) {
     const bool super_blocks = traits(type).block_elements == 256;
-    const std::vector<Shape> shapes =
-        super_blocks ? std::vector<Shape>{{4096, 4096}, {4096, 12800}}
-                     : std::vector<Shape>{{576, 576}, {576, 192}, {576, 3072}, {1536, 576}, {576, 49152}};
-    for (Shape shape : shapes) measure(*device, pool, type, shape);
+    const std::vector<WeightShape> shapes =
+        super_blocks ? std::vector<WeightShape>{{4096, 4096}, {4096, 12800}}
+                     : std::vector<WeightShape>{{576, 576}, {576, 192}, {576, 3072}, {1536, 576}, {576, 49152}};
+    for (WeightShape shape : shapes) measure(cpu.device(), pool, type, shape);
   }
 }

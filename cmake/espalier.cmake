@@ -1,5 +1,6 @@
 # One library per folder: espalier_library(NAME SOURCES ... LINKS ... TESTS ...).
-# LINKS is the folder's "may include" line of docs/architecture.md; TESTS become one program NAME_test.
+# LINKS is the folder's "may include" line of docs/architecture.md; TESTS become one program NAME_test; HEADERS are the
+# precompiled ones, where they are not espalier_headers.
 
 include(GoogleTest)
 
@@ -24,6 +25,27 @@ if(ESPALIER_SANITIZE)
   target_compile_definitions(espalier_flags INTERFACE ESPALIER_SANITIZED)  # tests take fewer rounds
 endif()
 
+# Headers that most files read, read once (-DESPALIER_PRECOMPILE=ON): espalier_headers for the libraries,
+# espalier_test_headers, espalier_cli_headers. The release build leaves it off and so shows that every file includes
+# what it uses.
+function(espalier_precompiled_headers name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "HEADERS;LINKS")
+  if(ESPALIER_PRECOMPILE)
+    file(CONFIGURE OUTPUT ${name}.cpp CONTENT "")
+    add_library(${name} OBJECT ${CMAKE_CURRENT_BINARY_DIR}/${name}.cpp)
+    target_link_libraries(${name} PRIVATE ${arg_LINKS} fmt::fmt nlohmann_json::nlohmann_json espalier_flags)
+    target_precompile_headers(${name} PRIVATE <algorithm> <chrono> <filesystem> <fstream> <functional> <map> <memory>
+                              <optional> <random> <ranges> <span> <string> <vector> <fmt/format.h> <fmt/ranges.h>
+                              <nlohmann/json.hpp> ${arg_HEADERS})
+  endif()
+endfunction()
+
+function(espalier_precompile target headers)
+  if(ESPALIER_PRECOMPILE)
+    target_precompile_headers(${target} REUSE_FROM ${headers})
+  endif()
+endfunction()
+
 function(espalier_test name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "LABEL;TIMEOUT" "SOURCES;LINKS")
   if(NOT arg_LABEL)
@@ -36,14 +58,19 @@ function(espalier_test name)
   target_link_libraries(${name} PRIVATE ${arg_LINKS} espalier_flags GTest::gmock GTest::gtest_main)
   target_compile_definitions(${name} PRIVATE ESPALIER_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data"
                                              ESPALIER_MODELS="${PROJECT_SOURCE_DIR}/models")
+  espalier_precompile(${name} espalier_test_headers)
   gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 PROPERTIES LABELS ${arg_LABEL} TIMEOUT ${arg_TIMEOUT})
 endfunction()
 
 function(espalier_library name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LINKS;PRIVATE_LINKS;TESTS;TEST_LINKS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "HEADERS" "SOURCES;LINKS;PRIVATE_LINKS;TESTS;TEST_LINKS")
+  if(NOT arg_HEADERS)
+    set(arg_HEADERS espalier_headers)
+  endif()
   add_library(espalier_${name} STATIC ${arg_SOURCES})
   target_link_libraries(espalier_${name} PUBLIC ${arg_LINKS} PRIVATE ${arg_PRIVATE_LINKS} espalier_flags)
   target_include_directories(espalier_${name} PUBLIC ${PROJECT_SOURCE_DIR}/src)
+  espalier_precompile(espalier_${name} ${arg_HEADERS})
   if(ESPALIER_TESTS AND arg_TESTS)
     espalier_test(${name}_test SOURCES ${arg_TESTS} LINKS espalier_${name} ${arg_TEST_LINKS})
   endif()

@@ -1,5 +1,6 @@
 // Any bytes, read as a trace, as the lines of one turn, which compression would hide from the fuzzer, and as a failure
-// dump: something that holds together, or InputError in one line. What was read is written and read again.
+// dump: something that holds together, or InputError in one line. What was read is written and read again; it equals
+// itself and has figures.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -10,7 +11,9 @@
 
 #include "base/error.h"
 #include "trace/failure_dump.h"
+#include "trace/trace_diff.h"
 #include "trace/trace_file.h"
+#include "trace/trace_stats.h"
 
 namespace {
 
@@ -41,6 +44,10 @@ void read_turn(std::string_view text) {
   const std::vector<std::string> lines = espalier::to_lines(turn);
   const std::vector<std::string_view> views(lines.begin(), lines.end());
   require(espalier::to_lines(espalier::traced_turn_from(views, "fuzz.jsonl")) == lines);
+  require(espalier::compare_turns(turn, turn).kind == espalier::DifferenceKind::none);
+  espalier::TraceStats stats;
+  stats.add(turn);
+  require(!espalier::stats_text(stats).empty());
 }
 
 }  // namespace

@@ -244,7 +244,7 @@ class Bench(unittest.TestCase):
                                       ("plain_decoding", None, 128), ("step_by_ops", 1, 16), ("step_linears", 1, 16),
                                       ("step_attention", 1, 40), ("plain_decoding_by_ops", None, 128),
                                       ("grow", 2, 40), ("tensorise", 2, 40), ("tables", 2, 40), ("mask", 2, 40),
-                                      ("commit", 2, 40), ("round_draft", None, 128)}, figures)
+                                      ("commit", 2, 40), ("round_draft", None, 128), ("round_trace", None, 128)}, figures)
         self.assertEqual(len(figures), len(answer["figures"]))
         for figure in answer["figures"]:
             self.assertEqual(len(figure["samples"]), 2)

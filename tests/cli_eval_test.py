@@ -18,6 +18,8 @@ import time
 import unittest
 from pathlib import Path
 
+from launchers import plain_environment, torchrun_variables
+
 ESPALIER = Path("build/bin/espalier")
 DATA = Path(__file__).resolve().parent / "data"
 MODEL = str(DATA / "tiny" / "llama2.gguf")  # babbles, but reproducibly
@@ -31,19 +33,13 @@ TURNS = [(81, 1), (81, 2), ("HumanEval/0", 1), ("three", 1), ("three", 2), ("thr
 FILES = ["manifest.json", "ranks", "summary.json", "turns.csv", "turns.json"]
 TIMES = ("seconds", "stages", "baseline_seconds", "retimed_seconds")  # fields of a turn that differ from run to run
 
-# Variables of launchers, and what a mode that the caller's shell prefers would be set by: not what is tested here.
-FOREIGN = ("ESPALIER_", "OMPI_", "PMI", "SLURM_", "MPI_LOCAL")
-TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
-
 
 def environment(**variables):
-    kept = {name: value for name, value in os.environ.items()
-            if not name.startswith(FOREIGN) and name not in TORCHRUN}
-    return {**kept, "XDG_CACHE_HOME": CACHE.name, **variables}
+    return plain_environment(CACHE.name, **variables)
 
 
 def torchrun(rank, world):
-    return environment(RANK=str(rank), WORLD_SIZE=str(world), LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE=str(world))
+    return environment(**torchrun_variables(rank, world))
 
 
 def files_up_to(size):
@@ -398,10 +394,9 @@ class EvalRun(EvalTest):
             result = subprocess.run([str(ESPALIER), *words], capture_output=True, text=True, timeout=60)
             self.assertEqual((result.returncode, result.stdout, result.stderr.count("\n")), (2, "", 1), result.stderr)
 
-    def test_a_conversation_that_outgrows_the_context_is_told_with_its_line(self):
+    def test_a_context_that_no_prompt_fits_into_is_told_with_the_first_of_them(self):
         self.refused("prompts.jsonl:1: turn 1: the prompt has", context=8)
-        self.refused("prompts.jsonl:1: turn 2: the prompt has", context=90, out=self.folder / "other")
-        self.assertEqual(self.journal(self.folder / "other").read_text().count("\n"), 1)
+        self.assertEqual(self.journal().read_text(), "")
 
     def test_a_terminal_sees_how_far_it_is(self):
         leader, follower = pty.openpty()
@@ -432,7 +427,8 @@ class SharedBaseline(EvalTest):
             self.assertEqual("retimed_seconds" in turn, number < 2)
         self.assertEqual(self.read("summary.json")["baseline"]["drift"]["count"], 2)
         baseline = self.read("manifest.json")["configuration"]["baseline"]
-        self.assertEqual(baseline, {"kind": "shared", "run": str(self.plain), "retimed_turns": 2})
+        digest = hashlib.sha256((self.plain / "turns.json").read_bytes()).hexdigest()
+        self.assertEqual(baseline, {"kind": "shared", "run": str(self.plain), "turns_sha256": digest, "retimed_turns": 2})
 
     def test_a_turn_that_differs_fails_the_run_with_a_dump(self):
         turns = self.turns(self.plain)
@@ -457,7 +453,7 @@ class SharedBaseline(EvalTest):
                      out=self.folder / "c")
 
 
-class ManyProcesses(EvalTest):
+class RanksTest(EvalTest):
     FLAGS = ("--draft", "ngram", "--draft-nodes", "16", "--baseline", "--trace")  # a fixed budget
 
     def setUp(self):
@@ -476,6 +472,18 @@ class ManyProcesses(EvalTest):
     def run_ranks(self, world, *flags, **options):
         return self.results([self.start(rank, world, *flags, **options) for rank in range(world)])
 
+    def start_until(self, turns, world, *flags, **options):
+        """Ranks of a run that is long enough to be disturbed, the last of which has answered some turns."""
+        self.write([{"id": number, "turns": ["one two one two", "again"]} for number in range(30)])
+        processes = [self.start(rank, world, *flags, tokens=60, **options) for rank in range(world)]
+        journal = self.journal(rank=world - 1)
+        while not (journal.exists() and journal.read_text().count("\n") >= turns):
+            self.assertIsNone(processes[-1].poll())
+            time.sleep(0.01)
+        return processes
+
+
+class ManyProcesses(RanksTest):
     def check_ranks(self, results):
         self.assertEqual([(code, errors) for code, _, errors in results], [(0, "")] * len(results))
         self.assertTrue(results[0][1].startswith("10 of 10 turns identical\n"), results[0][1])
@@ -510,16 +518,6 @@ class ManyProcesses(EvalTest):
             self.assertTrue(result.stdout.startswith("10 of 10 turns identical\n"), result.stdout)
             self.assertEqual(self.untimed(out), self.untimed(), world)
             self.assertEqual(self.read("manifest.json", out)["launcher"], "mpirun")
-
-    def start_until(self, turns, world, *flags, **options):
-        """Ranks of a run that is long enough to be disturbed, the last of which has answered some turns."""
-        self.write([{"id": number, "turns": ["one two one two", "again"]} for number in range(30)])
-        processes = [self.start(rank, world, *flags, tokens=60, **options) for rank in range(world)]
-        journal = self.journal(rank=world - 1)
-        while not (journal.exists() and journal.read_text().count("\n") >= turns):
-            self.assertIsNone(processes[-1].poll())
-            time.sleep(0.01)
-        return processes
 
     def check_resumed(self, whole):
         self.assertEqual(self.untimed(), self.untimed(whole))
@@ -577,12 +575,12 @@ class ManyProcesses(EvalTest):
         self.assertEqual(result[0], 1)
 
     def test_a_rank_that_fails_says_why(self):
-        self.write([{"id": 1, "prompt": "short"}, {"id": 2, "prompt": "long " * 200}])
-        processes = [self.start(rank, 2, "--draft", "ngram", context=96) for rank in range(2)]
+        processes = [self.start(0, 2, "--draft", "none"),
+                     self.start(1, 2, "--draft", "none", preexec_fn=files_up_to(2000))]
         first, second = self.results(processes)
-        self.assertEqual((first[0], second[0]), (1, 2))
-        self.assertRegex(second[2], "prompts.jsonl:2: turn 1: the prompt has")
-        self.assertRegex(first[2], "turns are missing: rank 1: .*prompts.jsonl:2: turn 1: the prompt has")
+        self.assertEqual((first[0], second[0]), (1, 1))
+        self.assertRegex(second[2], "turns.jsonl: cannot write: File too large")
+        self.assertRegex(first[2], "turns are missing: rank 1: .*turns.jsonl: cannot write: File too large")
 
     def test_flags_of_all_ranks_must_be_the_same(self):
         first = self.start(0, 2, *self.FLAGS, "--rank-timeout", "5")

@@ -3,7 +3,6 @@
 A tiny suite with every kind of experiment, on the tiny models of tests/data. Times are only looked at for being there."""
 
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -12,6 +11,8 @@ import tempfile
 import time
 import unittest
 from pathlib import Path
+
+from launchers import plain_environment
 
 ESPALIER = Path("build/bin/espalier")
 DATA = Path(__file__).resolve().parent / "data"
@@ -52,8 +53,7 @@ ALL = [E1, SWEEP, STAGES, MEDUSA, HISTORY, PREFIX, LONGER, DISTANCE, LEAKAGE, QU
 
 
 def environment(**more):
-    variables = {name: value for name, value in os.environ.items() if not name.startswith("ESPALIER_")}
-    return {**variables, "XDG_CACHE_HOME": CACHE.name, **more}
+    return plain_environment(CACHE.name, **more)
 
 
 def without_times(value):
@@ -65,7 +65,9 @@ def without_times(value):
     return [without_times(item) for item in value] if isinstance(value, list) else value
 
 
-class Suite(unittest.TestCase):
+class SuiteTest(unittest.TestCase):
+    """A folder with a suite and its prompts, and what runs it."""
+
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
@@ -73,7 +75,10 @@ class Suite(unittest.TestCase):
         self.suite = self.folder / "suite"
         self.suite.mkdir()
         self.out = self.folder / "out"
-        (self.suite / "prompts.jsonl").write_text("".join(json.dumps(prompt) + "\n" for prompt in PROMPTS))
+        self.write_prompts(PROMPTS)
+
+    def write_prompts(self, prompts):
+        (self.suite / "prompts.jsonl").write_text("".join(json.dumps(prompt) + "\n" for prompt in prompts))
 
     def write(self, *experiments):
         for path in self.suite.glob("*.json"):
@@ -106,6 +111,8 @@ class Suite(unittest.TestCase):
     def figures(self, name):
         return {setting["name"]: setting["figures"] for setting in self.result(name)["settings"]}
 
+
+class Suite(SuiteTest):
     def test_every_kind_of_experiment_runs_and_every_turn_is_identical(self):
         self.write(*ALL)
         shown = self.good()
@@ -213,9 +220,14 @@ class Suite(unittest.TestCase):
         self.assertEqual([setting["drafter"] for setting in self.result("e1")["settings"]], ["ngram"])
         self.assertIn("no EAGLE-3 head for", self.result("distance")["skipped"])
 
+    def test_a_drafter_that_an_experiment_names_is_measured_alone(self):
+        self.write(E1, DISTANCE)
+        self.good("--draft", "eagle3+ngram", "--head", EAGLE3, head=False)
+        self.assertEqual([setting["drafter"] for setting in self.result("e1")["settings"]], ["eagle3+ngram", "ngram"])
+        self.assertEqual([setting["drafter"] for setting in self.result("distance")["settings"]], ["eagle3"])
+
     def test_a_killed_suite_goes_on_where_it_stopped(self):
-        many = [{"id": number, "turns": ["one two one two", "three"]} for number in range(10)]
-        (self.suite / "prompts.jsonl").write_text("".join(json.dumps(prompt) + "\n" for prompt in many))
+        self.write_prompts([{"id": number, "turns": ["one two one two", "three"]} for number in range(10)])
         self.write({**E1, "max_tokens": 60}, {**SWEEP, "max_tokens": 60}, STAGES, LEAKAGE)
         whole = self.folder / "whole"
         self.good(out=whole)
@@ -249,6 +261,7 @@ class Suite(unittest.TestCase):
         self.good()
         self.refused("configuration.full is", "--resume", "--full")
         self.refused("configuration.drafter.draft is", "--resume", head=False)
+        self.refused("configuration.engine.kv is", "--resume", "--kv", "f32")
         self.write({**E1, "title": "Another"})
         self.refused("00.json has changed since the suite began", "--resume")
         self.refused("no suite.json, expected the directory of a suite to resume", "--resume", out=self.folder / "none")
@@ -268,6 +281,16 @@ class Suite(unittest.TestCase):
         self.assertTrue(list(self.out.glob("nodes/2/dumps/*")))
         self.assertEqual(self.result("nodes")["identical"]["identical"], 4)
 
+    def test_a_turn_that_cannot_be_answered_fails_the_suite_and_is_named(self):
+        self.write({**E1, "drafters": ["ngram"]})
+        self.write_prompts([{"id": 1, "prompt": "short"}, {"id": 2, "prompt": "long " * 600}])
+        result = self.run_suite()
+        self.assertEqual(result.returncode, 1, result.stderr)
+        self.assertTrue(result.stdout.startswith("1 of 1 turns identical\n"), result.stdout)
+        failure = self.result("e1")["failure"]
+        self.assertRegex(failure, '^e1/m6: turns that failed: 1; the first: prompt "2", turn 1: ')
+        self.assertIn(f"failed: {failure}\n", result.stdout)
+
     def test_each_wrong_use_is_one_line_and_leaves_no_directory(self):
         cases = [({**E1, "colour": 1}, '00.json: unknown key "colour"'),
                  ({**E1, "settings": [{"name": "x", "flags": ["--bogus"]}]}, "00.json: settings[0].flags: "),
@@ -275,6 +298,7 @@ class Suite(unittest.TestCase):
                  ({**E1, "settings": [{"name": "x", "flags": ["--draft-nodes", "0"]}]}, "--draft-nodes: expected auto or 1"),
                  ({**E1, "settings": [{"name": "x"}]}, "--draft-nodes N is missing, expected a fixed budget"),
                  ({**E1, "prompts": [{"data": "none.jsonl"}]}, "none.jsonl"),
+                 ({**E1, "prompts": BOTH + BOTH}, '00.json: prompts: two data sets are called "prompts"'),
                  ({**E1, "kind": "guess"}, "00.json: kind: expected one of throughput")]
         for experiment, message in cases:
             self.write(experiment)
@@ -289,11 +313,6 @@ class Suite(unittest.TestCase):
                                     text=True, timeout=60, env=environment())
             self.assertEqual((result.returncode, result.stderr.count("\n")), (2, 1))
             self.assertIn(message, result.stderr)
-        result = subprocess.run(self.command(), capture_output=True, text=True, timeout=60,
-                                env=environment(RANK="0", WORLD_SIZE="2", LOCAL_RANK="0", LOCAL_WORLD_SIZE="2",
-                                                MASTER_ADDR="127.0.0.1", MASTER_PORT="29500"))
-        self.assertEqual(result.returncode, 2)
-        self.assertIn("--suite: one process answers a suite", result.stderr)
 
 
 if __name__ == "__main__":

@@ -152,7 +152,7 @@ class Traces(RecordTest):
             for device in DEVICES:
                 with self.subTest(run=run, device=device):
                     self.assertEqual(self.good("replay", self.trace, "--turn", 1, *device),
-                                     f"turn 1 (prompt generate, turn 1): {rounds} rounds identical\n")
+                                     f"turn 1 (prompt \"generate\", turn 1): {rounds} rounds identical\n")
 
     def test_a_replay_names_the_first_round_that_differs(self):
         self.generate("--draft", "ngram")
@@ -167,7 +167,7 @@ class Traces(RecordTest):
     def test_a_conversation_is_a_trace_of_several_turns_and_replays(self):
         self.chat()
         self.assertEqual(self.good("replay", self.trace).count("identical"), 3)
-        self.assertEqual(self.good("replay", self.trace, "--turn", 2).count("turn 2 (prompt chat, turn 2)"), 1)
+        self.assertEqual(self.good("replay", self.trace, "--turn", 2).count('turn 2 (prompt "chat", turn 2)'), 1)
         self.refused("expected 1 to 3", "replay", self.trace, "--turn", 4)
 
     def test_a_trace_cut_anywhere_is_readable_up_to_its_last_whole_turn(self):
@@ -185,6 +185,32 @@ class Traces(RecordTest):
             self.assertEqual((result.returncode, json.loads(result.stdout)["turns"]), (0, turns))
             if size not in ends:
                 self.assertEqual(result.stderr, f"espalier: {cut}: the file breaks off behind turn {turns}\n")
+
+    def test_every_command_says_where_a_trace_breaks_off(self):
+        self.chat(turns=2)
+        cut = self.folder / "cut.zst"
+        cut.write_bytes(self.trace.read_bytes()[:-1])
+        for command in (["trace", "show", cut], ["trace", "stats", cut], ["trace", "diff", cut, cut], ["replay", cut]):
+            result = self.run_program(*command)
+            note = f"espalier: {cut}: the file breaks off behind turn 1\n"
+            self.assertEqual((result.returncode, set(result.stderr.splitlines(True))), (0, {note}), command)
+
+    def test_the_turns_of_an_evaluation_name_their_set(self):
+        data = self.folder / "questions.jsonl"
+        data.write_text(json.dumps({"id": 81, "prompt": "one two one two"}) + "\n")
+        self.good("eval", "run", "--model", MODEL, "--data", data, "-o", self.folder / "run", "-n", 8, "--ignore-eos", "--context",
+                  256, "--draft", "ngram", "--trace")
+        trace = self.folder / "run" / "ranks" / "0000" / "trace.jsonl.zst"
+        _, turn, *_ = records_of(trace)
+        self.assertEqual((turn["set"], turn["prompt_id"]), ("questions", 81))
+        self.assertTrue(self.good("trace", "show", trace).splitlines()[1].endswith('"questions"'))
+        (header, _), (_, text) = frames_of(trace.read_bytes())
+        lines = [json.loads(line) for line in text.splitlines()]
+        del lines[0]["set"]  # as it was written before there was one
+        self.trace.write_bytes(header + compress("".join(json.dumps(line) + "\n" for line in lines)))
+        self.assertTrue(self.good("trace", "show", self.trace).splitlines()[1].endswith("-"))
+        self.assertIn("nothing differs", self.good("trace", "diff", trace, self.trace))
+        self.assertIn("identical", self.good("replay", self.trace))
 
     def test_other_versions_and_other_files_are_refused_in_one_line(self):
         self.generate("--draft", "none")
@@ -244,14 +270,16 @@ class Traces(RecordTest):
 
     @unittest.skipUnless(shutil.which("strace"), "needs strace")
     def test_the_loop_makes_no_system_call_with_or_without_a_trace(self):
+        log = self.folder / "calls"
+        if subprocess.run(["strace", "-o", log, "true"], capture_output=True, timeout=60).returncode != 0:
+            self.skipTest("strace is not allowed here")
+
         def calls(tokens, *flags):
-            log = self.folder / "calls"
-            done = subprocess.run(["strace", "-f", "-o", log, ESPALIER, "generate", "--model", MODEL, "--threads", "1", "-n",
-                                   str(tokens), "--ignore-eos", "--json", "--draft", "ngram", "--context", "256", *flags,
-                                   "one two one two"], capture_output=True, timeout=120)
-            if done.returncode != 0:
-                self.skipTest("strace is not allowed here")
-            names = (line.split(maxsplit=1)[1].split("(")[0] for line in log.read_text().splitlines())
+            subprocess.run(["strace", "-f", "-o", log, ESPALIER, "generate", "--model", MODEL, "--threads", "1", "-n", str(tokens),
+                            "--ignore-eos", "--json", "--draft", "ngram", "--context", "256", *flags, "one two one two"],
+                           capture_output=True, timeout=120, check=True)
+            names = [line.split(maxsplit=1)[1].split("(")[0] for line in log.read_text().splitlines()]
+            self.assertIn("write", names)  # the answer itself, at the end: the log is not empty
             return [name for name in names if name not in ("brk", "mmap", "munmap", "madvise", "mremap")]
 
         self.assertEqual(calls(16), calls(128))
@@ -315,6 +343,25 @@ class Dumps(RecordTest):
         path.write_text(json.dumps(dump))
         shown = self.good("replay", path, "--model", MODEL)
         self.assertTrue(shown.endswith("not reproduced: no error\n"), shown)
+
+    def test_a_mismatch_that_is_gone_is_not_reproduced(self):
+        path = self.folder / self.fail("--draft", "ngram")
+        dump = json.loads(path.read_text())
+        dump["configuration"]["model"]["sha256"] = hashlib.sha256(Path(MODEL).read_bytes()).hexdigest()
+        drawn = self.answer[len(dump["answered"]):][:1]
+        mismatch = {"token": len(dump["answered"]), "speculative": drawn, "plain": [drawn[0] + 1]}
+        path.write_text(json.dumps({**dump, "failure": "mismatch", "mismatch": mismatch, "drawn": drawn}))
+        shown = self.good("replay", path, "--model", MODEL)
+        self.assertTrue(shown.endswith("not reproduced: both routes give the same tokens\n"), shown)
+
+    def test_a_dump_that_the_model_cannot_run_is_refused(self):
+        path = self.folder / self.fail("--draft", "ngram")
+        dump = json.loads(path.read_text())
+        for change, message in [({"prompt": [272]}, "token 272, the vocabulary has 272"),
+                                ({"draw": {**dump["draw"], "logit_bias": [[272, 1]]}}, "token 272, the vocabulary has 272"),
+                                ({"draw": {**dump["draw"], "min_p": 2}}, "draw: --min-p: expected 0 to 1, got 2")]:
+            path.write_text(json.dumps({**dump, **change}))
+            self.assertIn(f"espalier: {path}: ", self.refused(message, "replay", path))
 
     def test_a_model_of_the_same_size_is_not_taken_for_the_same(self):
         self.refused("SHA-256", "replay", self.fail("--draft", "none"), "--model", MODEL)

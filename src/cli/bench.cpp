@@ -158,6 +158,7 @@ class Benchmark {
     add("round_verify", 0, prompt, [this] { return round_.times.verify; });
     add("round_accept", 0, prompt, [this] { return round_.times.accept; });
     add("round_commit", 0, prompt, [this] { return round_.times.commit; });
+    add("round_trace", 0, prompt, [this] { return round_.trace; });
   }
 
   void add_host_work() {

@@ -10,6 +10,7 @@
 #include "base/random.h"
 #include "cli/bench_figures.h"
 #include "decode/draft_tree.h"
+#include "trace/turn_recorder.h"
 #include "tree/dense_mask.h"
 
 namespace espalier {
@@ -314,18 +315,16 @@ RoundSample LoopBench::round() {
   check(drafted_ != nullptr, "bench: rounds without drafters");
   RoundSample sum;
   double rounds = 0;
+  TurnRecorder recorder;
   const auto add_round = [&](const Round& round) {
-    sum.times.draft += round.times.draft;
-    sum.times.prepare += round.times.prepare;
-    sum.times.verify += round.times.verify;
-    sum.times.accept += round.times.accept;
-    sum.times.commit += round.times.commit;
+    sum.times += round.times;
+    sum.trace += seconds_of([&] { recorder.observe(round); });
     sum.rows += round.tree.size();
     ++rounds;
   };
   generate(*drafted_, sizes_.prompt, kDraftedAnswer, {.on_round = add_round});
-  for (double* part :
-       {&sum.times.draft, &sum.times.prepare, &sum.times.verify, &sum.times.accept, &sum.times.commit, &sum.rows})
+  for (double* part : {&sum.times.draft, &sum.times.prepare, &sum.times.verify, &sum.times.accept, &sum.times.commit,
+                       &sum.trace, &sum.rows})
     *part /= std::max(1.0, rounds);
   return sum;
 }

@@ -90,7 +90,8 @@ class StepBench {
 // The time of a round in its parts, the mean over the rounds of an answer.
 struct RoundSample {
   RoundTimes times = {};
-  double rows = 0;  // of its tree
+  double trace = 0;  // what a trace adds to the round: keeping it in memory
+  double rows = 0;   // of its tree
 };
 
 // The decoding loop as users run it, sampler included, on made-up prompts.

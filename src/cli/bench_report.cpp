@@ -11,7 +11,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kHostWork[] = {"grow", "tensorise", "tables", "mask", "commit"};
-constexpr const char* kRounds[] = {"round_draft", "round_prepare", "round_verify", "round_accept", "round_commit"};
+constexpr const char* kRounds[] = {"round_draft",  "round_prepare", "round_verify",
+                                   "round_accept", "round_commit",  "round_trace"};
 
 double median_of(const BenchResult& result, std::string_view name, std::int64_t rows, std::int64_t context) {
   const Figure* figure = find_figure(result.figures, name, rows, context);

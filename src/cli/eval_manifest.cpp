@@ -2,11 +2,11 @@
 
 #include <array>
 #include <cstdlib>
-#include <ctime>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <thread>
 
+#include "base/utc_time.h"
 #include "cli/build_facts.h"
 #include "cli/host_facts.h"
 #include "cli/model_hash.h"
@@ -20,12 +20,7 @@ using Json = nlohmann::ordered_json;
 constexpr int kSchema = 2;
 
 std::string utc_now() {
-  const std::time_t now = std::time(nullptr);
-  std::tm parts{};
-  gmtime_r(&now, &parts);
-  char text[sizeof "2026-11-15T23:59:59Z"];
-  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
-  return text;
+  return utc_text(UtcForm::record);
 }
 
 Json load_average() {
@@ -55,13 +50,21 @@ Json hash_json(const std::optional<std::string>& hash) {
   return hash ? Json(*hash) : Json();
 }
 
+// The hash of a shared baseline tells whether it has been made again under the same name.
 Json baseline_json(const EvalFlags& flags) {
   const bool shared = !flags.baseline_run.empty();
+  const std::filesystem::path turns = std::filesystem::path(flags.baseline_run) / "turns.json";
   return {{"kind", shared           ? "shared"
                    : flags.baseline ? "interleaved"
                                     : "none"},
           {"run", shared ? Json(absolute_text(flags.baseline_run)) : Json()},
+          {"turns_sha256", shared ? hash_json(folder_sha256(turns, std::nullopt)) : Json()},
           {"retimed_turns", flags.baseline_turns}};
+}
+
+// A commit says which code it is, unless there were changes; then the program itself has to.
+bool commit_is_known() {
+  return !build_commit().empty() && !build_commit().ends_with("-dirty");
 }
 
 Json configuration_json(const ManifestParts& parts) {
@@ -83,10 +86,15 @@ Json configuration_json(const ManifestParts& parts) {
 
 }  // namespace
 
+Json program_json(const Engine& engine) {
+  return commit_is_known() ? Json() : hash_json(folder_sha256("/proc/self/exe", engine.cache_folder));
+}
+
 Json new_manifest(const ManifestParts& parts) {
   return {{"schema", kSchema},
           {"version", build_version()},
           {"commit", text_or_null(build_commit())},
+          {"program", program_json(parts.engine)},
           {"compiler", {{"name", build_compiler()}, {"flags", build_flags()}}},
           {"command", command_line()},
           {"configuration", configuration_json(parts)},
@@ -126,13 +134,11 @@ Json rank_end() {
   return {{"end", utc_now()}, {"load_after", load_average()}};
 }
 
-// Without a commit that says which code it is, the program file itself has to.
 std::string text_identity(const Engine& engine) {
   const auto hash = text_sha256(engine.path, engine.cache_folder);
   if (!hash) return "";
-  const std::string commit(build_commit());
-  const bool known = !commit.empty() && !commit.ends_with("-dirty");
-  return fmt::format("{} {} {}", *hash, build_version(), known ? commit : program_state());
+  return fmt::format("{} {} {}", *hash, build_version(),
+                     commit_is_known() ? std::string(build_commit()) : program_state());
 }
 
 }  // namespace espalier

@@ -51,6 +51,9 @@ void note_end(nlohmann::ordered_json& manifest, nlohmann::ordered_json ranks);
 nlohmann::ordered_json rank_start(int threads);
 nlohmann::ordered_json rank_end();
 
+// Which program this is, by the hash of its file; null where the commit says it.
+nlohmann::ordered_json program_json(const Engine& engine);
+
 // Who made the ids of prompts: tokenizer and template, by the hash of their files, and the program.
 std::string text_identity(const Engine& engine);
 

@@ -1,5 +1,6 @@
 #include "cli/eval_run.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -8,10 +9,12 @@
 #include "base/mapped_file.h"
 #include "cli/eval_progress.h"
 #include "cli/host_facts.h"
+#include "eval/journal_reader.h"
 #include "eval/prepared_prompts.h"
 #include "eval/rank_run.h"
 #include "eval/rank_watch.h"
 #include "eval/run_folder.h"
+#include "eval/shared_baseline.h"
 
 namespace espalier {
 namespace {
@@ -19,6 +22,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kTrace = "trace.jsonl.zst";
+constexpr double kLastWords = 5;   // seconds in which a rank says that it has ended, once its last turn is there
+constexpr double kFirstLook = 20;  // seconds in which rank 0 comes, once another rank of its launch has failed
 
 // Without a slash at the end: the name under which a run is prepared stands beside it.
 std::filesystem::path run_path(const EvalFlags& flags) {
@@ -33,16 +38,6 @@ void keep_step_times(Speculation& speculation) {
     if (save) save(times);
     speculation.budget->times = times;
   };
-}
-
-// Of the answers that a run without speculation gave to the same model, prompts and draws.
-SharedBaseline read_shared_baseline(const std::filesystem::path& run, const Json& configuration) {
-  const std::vector<TurnRecord> turns = read_finished_turns(run);
-  const Json then = Json::parse(read_text_file(run / "manifest.json")).value("configuration", Json::object());
-  for (const char* field : {"model", "sampling", "chat"})
-    if (const auto other = first_other_field(configuration.value(field, Json()), then.value(field, Json()), field))
-      input_error("--baseline-run {}: {} as in that run", run.string(), *other);
-  return SharedBaseline(turns);
 }
 
 // One rank's part in a run, from the directory to the merged files.
@@ -69,22 +64,26 @@ class EvalRun {
   EvalOutcome run() {
     const Json manifest =
         new_manifest({job_.flags, job_.data, job_.engine, job_.drafting, job_.place, setup_.chat.date_iso});
+    if (!job_.flags.resume && leads()) read_baseline(manifest);  // while there is no directory yet
+    if (job_.watch == nullptr) watch_.emplace(path_ / "ranks", job_.place.world, job_.flags.rank_timeout);
     const std::optional<RunFolder> folder = open_folder(manifest);
     if (!folder) return {};
     if (folder->finished()) return outcome_of(read_finished_turns(path_));
-    RankWatch watch(path_ / "ranks", job_.place.world, job_.flags.rank_timeout);
+    if (job_.flags.resume && leads()) folder->check_retired(job_.place.world);
     RankFolder rank(folder->rank_path(job_.place.rank), job_.place, job_.flags.resume, rank_start(job_.engine.threads));
-    if (job_.flags.resume && job_.place.rank == 0) note_resume(*folder);
+    if (job_.flags.resume && leads()) note_resume(*folder);
     if (!answer(*folder, rank)) return {.answered = static_cast<std::int64_t>(folder->turns().size())};
-    if (job_.place.rank != 0) return {.finished = true, .answered = static_cast<std::int64_t>(folder->turns().size())};
-    return merge(*folder, watch);
+    if (!leads()) return {.finished = true, .answered = static_cast<std::int64_t>(folder->turns().size())};
+    return merge(*folder, watch_ ? *watch_ : *job_.watch);
   }
 
  private:
+  bool leads() const { return job_.place.rank == 0; }
+
   // Nothing when it was cancelled.
   std::optional<RunFolder> open_folder(const Json& manifest) const {
-    if (job_.flags.resume) return RunFolder::open(path_, manifest);
-    if (job_.place.rank == 0) return RunFolder::create(path_, manifest);
+    if (job_.flags.resume) return leads() ? RunFolder::open(path_, manifest) : RunFolder::follow(path_, manifest);
+    if (leads()) return RunFolder::create(path_, manifest);
     return RunFolder::join(path_, manifest, job_.flags.rank_timeout, job_.cancelled);
   }
 
@@ -103,10 +102,24 @@ class EvalRun {
     } catch (const std::exception& error) {
       try {
         rank.fail(error.what());
+        repeat_failure(rank);
       } catch (const DeviceError&) {  // the disk may be what failed
       }
       throw;
     }
+  }
+
+  // What rank 0 finds at its first look, it takes for that of an earlier launch. It looks before it signs in, so this
+  // is shown once more after that.
+  void repeat_failure(const RankFolder& rank) {
+    if (!job_.flags.resume || leads() || !watch_) return;
+    watch_->await(0, kFirstLook);
+    rank.show_life();
+  }
+
+  void read_baseline(const Json& manifest) {
+    if (job_.flags.baseline_run.empty() || shared_) return;
+    setup_.shared = &shared_.emplace(read_shared_baseline(job_.flags.baseline_run, manifest, job_.any_baseline_world));
   }
 
   bool answer_turns(const RunFolder& folder, RankFolder& rank) {
@@ -117,17 +130,15 @@ class EvalRun {
         manifest.value("configuration", Json())};
     FailureDumper dumper(path_ / "dumps", origin);
     setup_.dumper = &dumper;
-    std::optional<SharedBaseline> shared;
-    if (!job_.flags.baseline_run.empty())
-      setup_.shared = &shared.emplace(read_shared_baseline(job_.flags.baseline_run, origin.configuration));
+    read_baseline(manifest);
     std::optional<TraceWriter> trace;
     if (job_.flags.trace) trace.emplace(open_trace(origin, rank.path(), job_.place.rank));
-    if (job_.flags.trace && job_.place.rank == 0) cut_retired_traces(origin, folder);
+    if (job_.flags.trace && leads()) cut_retired_traces(origin, folder);
     const std::vector<TurnRecord> finished = folder.turns();
     check_turns(finished, job_.data, path_);
     const ShareSize size = share_of(job_.place, job_.data, finished);
     std::optional<EvalProgress> progress;
-    if (job_.place.rank == 0 && size.finished < size.turns) progress.emplace(size.turns, size.finished);
+    if (leads() && size.finished < size.turns) progress.emplace(size.turns, size.finished);
     return answer_share({.data = job_.data,
                          .setup = setup_,
                          .place = job_.place,
@@ -139,7 +150,7 @@ class EvalRun {
                              [&](const TurnRecord& turn) {
                                if (progress) progress->add(turn);
                              },
-                         .on_difference = [](const std::string& line) { fmt::print(stderr, "espalier: {}\n", line); }},
+                         .on_complaint = [](const std::string& line) { fmt::print(stderr, "espalier: {}\n", line); }},
                         finished, rank);
   }
 
@@ -160,7 +171,8 @@ class EvalRun {
   TraceWriter open_trace(const RecordOrigin& origin, const std::filesystem::path& rank_path, int rank) const {
     const std::filesystem::path file = rank_path / kTrace;
     TraceHeader header{.origin = origin, .rank = rank, .world = job_.place.world};
-    const auto turns = static_cast<std::int64_t>(read_journal(rank_path / kJournalName).size());
+    const std::vector<TurnRecord> journal = read_journal(rank_path / kJournalName);
+    const std::int64_t turns = std::ranges::count_if(journal, [](const TurnRecord& turn) { return !turn.error; });
     std::error_code ignored;
     if (turns == 0) std::filesystem::remove(file, ignored);  // its header may not be whole
     if (!std::filesystem::exists(file)) return TraceWriter::create(file, header);
@@ -171,20 +183,23 @@ class EvalRun {
   // Of ranks that a resumed run no longer has.
   void cut_retired_traces(const RecordOrigin& origin, const RunFolder& folder) const {
     std::error_code ignored;
-    for (int rank = job_.place.world; std::filesystem::exists(folder.rank_path(rank) / kTrace, ignored); ++rank)
-      open_trace(origin, folder.rank_path(rank), rank);
+    for (const int rank : folder.ranks())
+      if (rank >= job_.place.world && std::filesystem::exists(folder.rank_path(rank) / kTrace, ignored))
+        open_trace(origin, folder.rank_path(rank), rank);
   }
 
   EvalOutcome merge(const RunFolder& folder, RankWatch& watch) const {
+    JournalReader journals(folder);
     const auto unfinished = [&] {
       std::set<int> ranks = absent_ranks(folder);
-      ranks.merge(unfinished_ranks(folder.turns(), job_.data, job_.place.world));
+      ranks.merge(unfinished_ranks(journals.look(), job_.data, job_.place.world));
       return std::vector<int>(ranks.begin(), ranks.end());
     };
     if (!watch.wait(unfinished, job_.cancelled)) return {.answered = static_cast<std::int64_t>(folder.turns().size())};
     EvalOutcome outcome = outcome_of(folder.turns());
     check_turns(outcome.turns, job_.data, path_);
     Json manifest = folder.manifest();
+    await_ends(path_ / "ranks", job_.place.world, kLastWords);
     note_end(manifest, ranks_json(folder));
     folder.finish(manifest, outcome.turns, outcome.summary);
     return outcome;
@@ -219,6 +234,8 @@ class EvalRun {
   const EvalJob& job_;
   std::filesystem::path path_;
   EvalSetup setup_;
+  std::optional<SharedBaseline> shared_;  // what setup_.shared points to
+  std::optional<RankWatch> watch_;        // of a run that is no suite's
 };
 
 }  // namespace

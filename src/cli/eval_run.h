@@ -23,6 +23,8 @@
 
 namespace espalier {
 
+class RankWatch;
+
 struct EvalJob {
   const EvalFlags& flags;  // `data`, `skip` and `limit` are only recorded
   const PromptSet& data;   // what is answered
@@ -30,6 +32,10 @@ struct EvalJob {
   Drafting& drafting;      // made of flags.speculation
   RankPlace place = {};
   std::function<bool()> cancelled = {};
+  RankWatch* watch = nullptr;  // over the ranks of the suite that this is a run of; null: the run has its own
+  // Whether another number of ranks may have answered the shared baseline: a suite that is resumed says what that
+  // means.
+  bool any_baseline_world = false;
 };
 
 struct EvalOutcome {
@@ -37,6 +43,9 @@ struct EvalOutcome {
   std::int64_t answered = 0;           // turns that are on disk, of all ranks
   std::vector<TurnRecord> turns = {};  // of rank 0: all of them, by record and turn
   Summary summary = {};                // likewise
+
+  // Every turn was answered, and none differs from its baseline.
+  bool holds() const { return summary.failed == 0 && !(summary.compared && summary.compared->difference); }
 };
 
 // Throws InputError where flags contradict each other; before a model is loaded.
@@ -53,8 +62,9 @@ PromptSet read_eval_data(const EvalFlags& flags);
 void share_threads(const RankPlace& place, EngineOptions& options);
 
 // Into flags.out, which must be new, or with flags.resume that of the same run: a finished one is only read. A turn
-// that differs from its baseline, or that fails, leaves a dump in DIR/dumps; standard error names it. Throws what the
-// turns throw, and DeviceError when ranks are lost.
+// that differs from its baseline, or that fails while it is answered, leaves a dump in DIR/dumps; standard error names
+// these and turns that cannot be answered at all, which are kept as failed. Throws what else goes wrong with turns, and
+// DeviceError when ranks are lost.
 EvalOutcome run_evaluation(const EvalJob& job);
 
 }  // namespace espalier

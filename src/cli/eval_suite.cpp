@@ -9,6 +9,7 @@
 #include "cli/eval_suite_folder.h"
 #include "cli/eval_suite_looks.h"
 #include "cli/eval_suite_probes.h"
+#include "cli/eval_suite_ranks.h"
 #include "cli/eval_suite_runs.h"
 #include "cli/interrupt.h"
 #include "eval/run_folder.h"
@@ -41,10 +42,11 @@ class SuiteProgress {
   Clock::time_point start_ = Clock::now();
 };
 
+// The experiments one after another, as rank 0 goes through them.
 class Suite {
  public:
-  Suite(const SuitePlan& plan, const SuiteFlags& flags, Engine& engine, SuiteFolder& folder)
-      : plan_(plan), flags_(flags), engine_(engine), folder_(folder), progress_(plan) {}
+  Suite(const SuitePlan& plan, const SuiteFlags& flags, Engine& engine, SuiteFolder& folder, SuiteRanks& ranks)
+      : plan_(plan), flags_(flags), engine_(engine), folder_(folder), ranks_(ranks), progress_(plan) {}
 
   // Nothing: it was interrupted.
   std::optional<int> run() {
@@ -77,14 +79,8 @@ class Suite {
   }
 
   std::optional<ExperimentResult> perform(const PlannedExperiment& planned) {
-    switch (planned.experiment.kind) {
-      case ExperimentKind::stages:
-      case ExperimentKind::quality: return look(planned);
-      case ExperimentKind::mask_leakage:
-      case ExperimentKind::attention_distance: return probe(planned);
-      default: break;
-    }
-    SuiteRuns runs(folder_.path(), engine_, cancelled_,
+    if (!planned.answers_turns()) return planned.experiment.from.empty() ? probe(planned) : look(planned);
+    SuiteRuns runs(folder_.path(), engine_, ranks_,
                    [&](const std::string& place, double seconds) { progress_.begin(place, seconds); });
     return runs.measure(planned);
   }
@@ -133,19 +129,15 @@ class Suite {
   const SuiteFlags& flags_;
   Engine& engine_;
   SuiteFolder& folder_;
+  SuiteRanks& ranks_;
   SuiteProgress progress_;
-  InterruptGuard interrupt_;
-  std::function<bool()> cancelled_ = [this] { return interrupt_.interrupted(); };
+  std::function<bool()> cancelled_ = [this] { return ranks_.cancelled(); };
   Identity identity_;
   bool failed_ = false;
 };
 
-// Told before anything is made: a sandbox that the system does not allow, more than one process.
-void check_machine(const SuiteFlags& flags) {
-  const RankPlace place = place_from(process_environment);
-  if (place.world > 1)
-    input_error("--suite: one process answers a suite, got {} of {}; single runs take several", place.world,
-                place.launcher);
+// Told before anything is made: a sandbox that the system does not allow.
+void check_sandbox(const SuiteFlags& flags) {
   if (!flags.confinement()) return;
   try {
     run_sandboxed("pass", *flags.confinement());
@@ -154,22 +146,76 @@ void check_machine(const SuiteFlags& flags) {
   }
 }
 
+// What a rank begins with.
+struct SuiteStart {
+  const EvalFlags& base;
+  const SuiteFlags& flags;
+  const RankPlace& place;
+  Engine& engine;
+  Json suite = {};  // suite.json as this rank would begin it
+  std::function<bool()> interrupted = {};
+
+  // A template that tells the date tells the same one to the end.
+  SuitePlan plan(const std::string& date) const {
+    EvalFlags dated = base;
+    dated.chat.date = date;
+    return plan_suite(dated, flags);
+  }
+};
+
+// Rank 0, or the only process.
+std::optional<int> lead(const SuiteStart& start) {
+  SuiteFolder folder(start.base.out, start.suite, start.base.resume);
+  SuiteRanks ranks(start.base, start.place, start.engine.threads, start.interrupted);
+  const SuitePlan plan = start.plan(folder.date());
+  return ranks.run([&]() -> std::optional<int> {
+    if (!ranks.meet()) return std::nullopt;
+    return Suite(plan, start.flags, start.engine, folder, ranks).run();
+  });
+}
+
+// Another rank: its share of what rank 0 begins, until all results are there.
+std::optional<int> follow(const SuiteStart& start) {
+  const std::filesystem::path folder = start.base.out;
+  const std::optional<std::string> date = join_suite(start.base, start.suite, start.interrupted);
+  if (!date) return std::nullopt;
+  SuiteRanks ranks(start.base, start.place, start.engine.threads, start.interrupted);
+  const SuitePlan plan = start.plan(*date);
+  return ranks.run([&]() -> std::optional<int> {
+    if (!ranks.meet()) return std::nullopt;
+    check_same_launch(folder, start.suite);
+    SuiteRuns runs(folder, start.engine, ranks);
+    for (const PlannedExperiment& planned : plan.experiments) {
+      const auto ended = [&] { return has_result(folder, planned.experiment.id); };
+      if (!ended() && !runs.follow(planned, ended)) return std::nullopt;
+    }
+    return 0;
+  });
+}
+
 }  // namespace
 
 int run_suite(EvalFlags base, const SuiteFlags& flags) {
+  const RankPlace place = place_from(process_environment);
   const SuitePlan plan = plan_suite(base, flags);
   if (flags.dry_run) {
-    print(plan_text(plan));
+    if (place.rank == 0) print(plan_text(plan));
     flush_output();
     return 0;
   }
-  check_machine(flags);
-  const std::filesystem::path path = std::filesystem::path(base.out).lexically_normal();
-  SuiteFolder::check_place(path, base.resume);
+  if (place.rank == 0) check_sandbox(flags);
+  base.out = std::filesystem::path(base.out).lexically_normal().string();
+  SuiteFolder::check_place(base.out, base.resume, place);
+  share_threads(place, base.engine);
   Engine engine = open_engine(base.engine);
-  SuiteFolder folder(path, new_suite(plan, base, flags), base.resume);
-  base.chat.date = folder.date();  // a template that tells the date tells the same one to the end
-  const std::optional<int> code = Suite(plan_suite(base, flags), flags, engine, folder).run();
+  InterruptGuard interrupt;
+  const SuiteStart start{.base = base,
+                         .flags = flags,
+                         .place = place,
+                         .engine = engine,
+                         .suite = new_suite({plan, base, flags, engine, place}),
+                         .interrupted = [&] { return interrupt.interrupted(); }};
+  const std::optional<int> code = place.rank == 0 ? lead(start) : follow(start);
   if (code) return *code;
   fmt::print(stderr, "espalier: interrupted; --resume goes on\n");
   return 1;

@@ -40,11 +40,12 @@ std::string make_proof() {
 
 class Judge {
  public:
-  Judge(const QualityOptions& options) : options_(options), proof_(make_proof()) {
+  explicit Judge(const QualityOptions& options) : options_(options), proof_(make_proof()) {
     for (const auto& path : options.problems)
       for (HumanEvalProblem& problem : read_humaneval(path)) problems_.emplace(problem.task_id, std::move(problem));
   }
 
+  bool has_problems() const { return !problems_.empty(); }
   const HumanEvalProblem* problem_of(const TurnRecord& turn) const {
     const auto* id = std::get_if<std::string>(&turn.prompt_id);
     const auto found = id == nullptr ? problems_.end() : problems_.find(*id);
@@ -120,6 +121,10 @@ std::optional<ExperimentResult> pass_at_1(std::span<const FinishedRun> runs, con
     return result;
   }
   const Judge judge(options);
+  if (!judge.has_problems()) {
+    result.skipped = "none of the prompts has tests";
+    return result;
+  }
   for (const FinishedRun& run : runs) {
     const std::optional<Score> scored = score(run, judge, options);
     if (!scored) return std::nullopt;

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/untrusted_text.h"
 #include "cli/eval_progress.h"
 #include "decode/draft_tree.h"
 
@@ -49,6 +50,10 @@ PlannedPrompts read_prompts(const Experiment& experiment, const SuiteFlags& flag
   PlannedPrompts prompts;
   for (const PromptSource& source : experiment.prompts) {
     PromptSet set = read_source(source, experiment, flags.all_humaneval);
+    for (const PromptSet& other : prompts.sets)
+      if (other.files.front().set == set.files.front().set)
+        input_error("{}: prompts: two data sets are called {}, expected different names", experiment.file.string(),
+                    in_quotes(set.files.front().set));
     prompts.name += fmt::format("{}{}{}-{}", prompts.name.empty() ? "" : "+", set.files.front().set,
                                 source.skip > 0 ? fmt::format("-{}", source.skip) : "", set.prompts.size());
     prompts.sets.push_back(std::move(set));
@@ -56,17 +61,14 @@ PlannedPrompts read_prompts(const Experiment& experiment, const SuiteFlags& flag
   return prompts;
 }
 
-// The drafter of a run: "head" is what the user asked for, or auto's; another name is that drafter, with the user's
-// head where the user did not ask for another drafter.
+// The drafter of a run: "head" is what the user asked for, or auto's; another name is that drafter alone, with the
+// user's head where the user asked for no other that has one.
 void choose_drafter(const std::string& drafter, SpeculationFlags& flags) {
-  if (drafter == "head") {
-    if (!flags.draft) flags.draft = "auto";
-    return;
-  }
   const std::string asked = flags.draft.value_or("auto");
-  if (asked.find(drafter) != std::string::npos) return;
-  flags.draft = drafter;
-  if (asked == "auto" && drafter != "ngram") return;
+  flags.draft = drafter == "head" ? asked : drafter;
+  if (drafter == "head") return;
+  const bool asked_for_it = asked == drafter || asked == drafter + "+ngram" || asked == "ngram+" + drafter;
+  if (drafter != "ngram" && (asked == "auto" || asked_for_it)) return;
   flags.heads.clear();
   flags.head_options.clear();
   flags.head_weights.reset();
@@ -187,6 +189,20 @@ std::int64_t PlannedPrompts::turns() const {
   std::int64_t all = 0;
   for (const PromptSet& set : sets) all += set.turns();
   return all;
+}
+
+bool PlannedExperiment::answers_turns() const {
+  switch (experiment.kind) {
+    case ExperimentKind::throughput:
+    case ExperimentKind::sweep:
+    case ExperimentKind::medusa:
+    case ExperimentKind::sensitivity: return true;
+    case ExperimentKind::stages:
+    case ExperimentKind::attention_distance:
+    case ExperimentKind::mask_leakage:
+    case ExperimentKind::quality: return false;
+  }
+  return false;
 }
 
 double SuitePlan::seconds() const {

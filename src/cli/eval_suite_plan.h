@@ -37,6 +37,9 @@ struct PlannedExperiment {
   std::vector<PlannedRun> runs = {};
   ModeFlags base_modes = {};  // of the suite, without those of settings
   double seconds = 0;
+
+  // Whether its runs leave turns, of which every rank answers its share; what others do, rank 0 does alone.
+  bool answers_turns() const;
 };
 
 struct SuitePlan {

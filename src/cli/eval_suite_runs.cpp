@@ -35,38 +35,65 @@ nlohmann::ordered_json figures_of(const PlannedRun& run, const Experiment& exper
   return figures;
 }
 
+std::string setting_place(const PlannedExperiment& planned, const PlannedRun& run) {
+  return fmt::format("{}/{}", planned.experiment.id, run.name);
+}
+
+std::string baseline_place(const PlannedExperiment& planned, const PlannedRun& run) {
+  return fmt::format("baselines/{}", baseline_name(planned, run));
+}
+
 }  // namespace
 
-SuiteRuns::SuiteRuns(std::filesystem::path folder, Engine& engine, std::function<bool()> cancelled,
+SuiteRuns::SuiteRuns(std::filesystem::path folder, Engine& engine, SuiteRanks& ranks,
                      std::function<void(const std::string&, double)> announce)
-    : folder_(std::move(folder)), engine_(engine), cancelled_(std::move(cancelled)), announce_(std::move(announce)) {}
+    : folder_(std::move(folder)), engine_(engine), ranks_(ranks), announce_(std::move(announce)) {}
+
+bool SuiteRuns::has_begun(const std::string& place) const {
+  std::error_code ignored;
+  return std::filesystem::exists(folder_ / place / "manifest.json", ignored);
+}
 
 std::optional<EvalOutcome> SuiteRuns::answer(EvalFlags flags, const PromptSet& data, const std::string& place,
                                              double seconds) {
-  if (!std::filesystem::exists(folder_ / place / "summary.json")) announce_(place, seconds);
+  if (announce_ && !std::filesystem::exists(folder_ / place / "summary.json")) announce_(place, seconds);
   flags.out = (folder_ / place).string();
-  flags.resume = std::filesystem::exists(folder_ / place / "manifest.json");
+  flags.resume = has_begun(place);
   flags.trace = true;
   const SettingModes modes(engine_, flags.engine.modes);
   OpenDrafting open(flags, engine_);
   check_eval_flags(flags, open.plan);
-  EvalOutcome outcome = run_evaluation(
-      {.flags = flags, .data = data, .engine = engine_, .drafting = open.drafting, .cancelled = cancelled_});
+  EvalOutcome outcome = run_evaluation({.flags = flags,
+                                        .data = data,
+                                        .engine = engine_,
+                                        .drafting = open.drafting,
+                                        .place = ranks_.place(),
+                                        .cancelled = [this] { return ranks_.cancelled(); },
+                                        .watch = ranks_.watch(),
+                                        .any_baseline_world = true});
   if (!outcome.finished) return std::nullopt;
   return outcome;
 }
 
 // With the modes of the suite, not those of the setting: the settings have one measure.
-std::optional<std::filesystem::path> SuiteRuns::baseline(const PlannedExperiment& planned, const PlannedRun& run) {
+std::optional<EvalOutcome> SuiteRuns::answer_baseline(const PlannedExperiment& planned, const PlannedRun& run) {
   EvalFlags flags = run.flags;
   flags.speculation = {.draft = "none"};
   flags.engine.modes = planned.base_modes;
   flags.baseline = false;
-  const std::string place = fmt::format("baselines/{}", baseline_name(planned, run));
   const PromptSet data = join(planned.prompts.sets);
-  if (!answer(flags, data, place, estimate_seconds({.turns = data.turns(), .tokens = flags.sampling.max_tokens})))
-    return std::nullopt;
-  return folder_ / place;
+  return answer(flags, data, baseline_place(planned, run),
+                estimate_seconds({.turns = data.turns(), .tokens = flags.sampling.max_tokens}));
+}
+
+std::optional<EvalOutcome> SuiteRuns::answer_setting(const PlannedExperiment& planned, const PlannedRun& run) {
+  EvalFlags flags = run.flags;
+  if (planned.experiment.kind == ExperimentKind::sweep) {
+    flags.baseline_run = (folder_ / baseline_place(planned, run)).string();
+    flags.baseline_turns = planned.experiment.retimed_turns;
+  }
+  const PromptSet data = prompts_of(planned, run, flags);
+  return answer(flags, data, setting_place(planned, run), estimate_seconds(run.cost));
 }
 
 PromptSet SuiteRuns::grown_prompts(const PlannedExperiment& planned, const PlannedRun& run, EvalFlags& flags) const {
@@ -78,9 +105,11 @@ PromptSet SuiteRuns::grown_prompts(const PlannedExperiment& planned, const Plann
       synthetic_prompts(lengthening.what, *run.length, lengthening.prompts, texts_of(planned.prompts), count);
   const std::filesystem::path file =
       folder_ / planned.experiment.id / "prompts" / fmt::format("{}-{}.jsonl", name(lengthening.what), *run.length);
-  std::error_code ignored;
-  std::filesystem::create_directories(file.parent_path(), ignored);
-  write_whole_file(file, made.jsonl);
+  if (ranks_.leads()) {  // the others find it: it is written before the run begins
+    std::error_code ignored;
+    std::filesystem::create_directories(file.parent_path(), ignored);
+    write_whole_file(file, made.jsonl);
+  }
   flags.chat.system = made.system;
   return read_prompt_set(file);
 }
@@ -92,24 +121,19 @@ PromptSet SuiteRuns::prompts_of(const PlannedExperiment& planned, const PlannedR
 std::optional<SettingResult> SuiteRuns::measure(const PlannedExperiment& planned, const PlannedRun& run,
                                                 const std::string& drafter) {
   const Experiment& experiment = planned.experiment;
-  EvalFlags flags = run.flags;
-  if (experiment.kind == ExperimentKind::sweep) {
-    const std::optional<std::filesystem::path> shared = baseline(planned, run);
-    if (!shared) return std::nullopt;
-    flags.baseline_run = shared->string();
-    flags.baseline_turns = experiment.retimed_turns;
-  }
-  const std::string place = fmt::format("{}/{}", experiment.id, run.name);
-  const PromptSet data = prompts_of(planned, run, flags);
-  const std::optional<EvalOutcome> outcome = answer(flags, data, place, estimate_seconds(run.cost));
+  if (experiment.kind == ExperimentKind::sweep && !answer_baseline(planned, run)) return std::nullopt;
+  const std::optional<EvalOutcome> outcome = answer_setting(planned, run);
   if (!outcome) return std::nullopt;
   SettingResult result;
   result.name = run.setting.name;
   result.drafter = drafter;
   result.flags = run.setting.flags;
-  result.run = place;
+  result.run = setting_place(planned, run);
   result.identity = identity_of(outcome->summary);
   result.figures = figures_of(run, experiment, outcome->turns);
+  if (const Summary& summary = outcome->summary; summary.failed > 0)
+    result.failure =
+        fmt::format("{}: turns that failed: {}; the first: {}", result.run, summary.failed, *summary.failure);
   return result;
 }
 
@@ -127,10 +151,42 @@ std::optional<ExperimentResult> SuiteRuns::measure(const PlannedExperiment& plan
     if (run.drafter == "head" && drafter == "ngram" && has_ngram) continue;  // no head: it would be the same run
     std::optional<SettingResult> setting = measure(planned, run, drafter);
     if (!setting) return std::nullopt;
+    if (!result.failure) result.failure = setting->failure;
     result.settings.push_back(std::move(*setting));
   }
   if (result.settings.empty()) result.skipped = missing;
   return result;
+}
+
+// In the order in which rank 0 goes through them.
+std::vector<SuiteRuns::Share> SuiteRuns::shares_of(const PlannedExperiment& planned) {
+  std::vector<Share> shares;
+  if (!planned.answers_turns()) return shares;
+  for (const PlannedRun& run : planned.runs) {
+    if (planned.experiment.kind == ExperimentKind::sweep)
+      shares.push_back(
+          {baseline_place(planned, run), [this, &planned, &run] { return answer_baseline(planned, run).has_value(); }});
+    shares.push_back(
+        {setting_place(planned, run), [this, &planned, &run] { return answer_setting(planned, run).has_value(); }});
+  }
+  return shares;
+}
+
+// Rank 0 alone decides which runs there are, and says so by beginning them: one of the others might not see a head that
+// rank 0 has found. It begins a setting when the baseline is merged.
+bool SuiteRuns::follow(const PlannedExperiment& planned, const std::function<bool()>& ended) {
+  std::vector<Share> left = shares_of(planned);
+  const auto begun = [&] {
+    return std::ranges::find_if(left, [&](const Share& share) { return has_begun(share.place); });
+  };
+  while (true) {
+    if (!ranks_.await([&] { return begun() != left.end() || ended(); })) return false;
+    const auto next = begun();
+    if (next == left.end()) return true;
+    if (!next->answer()) return false;
+    const std::string place = next->place;
+    std::erase_if(left, [&](const Share& share) { return share.place == place; });
+  }
 }
 
 }  // namespace espalier

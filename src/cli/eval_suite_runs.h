@@ -1,31 +1,45 @@
 // The runs of an experiment, each answered into a folder of its own, and what they say together. One loaded model
-// serves them all; a run that is finished already is only read.
+// serves them all; a run that is finished already is only read. Of several ranks, rank 0 begins the runs and measures;
+// the others take part in what it has begun.
 #pragma once
 
 #include <filesystem>
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "cli/eval_run.h"
 #include "cli/eval_suite_engine.h"
+#include "cli/eval_suite_ranks.h"
 #include "experiments/experiment_result.h"
 
 namespace espalier {
 
 class SuiteRuns {
  public:
-  // Both must outlive this. `announce` hears what is about to be answered.
-  SuiteRuns(std::filesystem::path folder, Engine& engine, std::function<bool()> cancelled,
-            std::function<void(const std::string& run, double seconds)> announce);
+  // All must outlive this. `announce` hears what rank 0 is about to answer.
+  SuiteRuns(std::filesystem::path folder, Engine& engine, SuiteRanks& ranks,
+            std::function<void(const std::string& run, double seconds)> announce = {});
 
-  // Throughput, sweep, medusa and sensitivity. Nothing: it was cancelled.
+  // Rank 0: throughput, sweep, medusa and sensitivity. Nothing: it was cancelled.
   std::optional<ExperimentResult> measure(const PlannedExperiment& planned);
+  // Another rank: its share of each run that rank 0 begins, until `ended`. False: it was cancelled.
+  bool follow(const PlannedExperiment& planned, const std::function<bool()>& ended);
 
  private:
+  // A run that there may be, and how this rank takes part in it; false: cancelled.
+  struct Share {
+    std::string place = {};
+    std::function<bool()> answer = {};
+  };
+
+  bool has_begun(const std::string& place) const;
+  std::vector<Share> shares_of(const PlannedExperiment& planned);
   std::optional<EvalOutcome> answer(EvalFlags flags, const PromptSet& data, const std::string& place, double seconds);
-  // The folder of answers without speculation that sweeps over these prompts share. Nothing: it was cancelled.
-  std::optional<std::filesystem::path> baseline(const PlannedExperiment& planned, const PlannedRun& run);
+  // Without speculation, which sweeps over these prompts share.
+  std::optional<EvalOutcome> answer_baseline(const PlannedExperiment& planned, const PlannedRun& run);
+  std::optional<EvalOutcome> answer_setting(const PlannedExperiment& planned, const PlannedRun& run);
   PromptSet grown_prompts(const PlannedExperiment& planned, const PlannedRun& run, EvalFlags& flags) const;
   PromptSet prompts_of(const PlannedExperiment& planned, const PlannedRun& run, EvalFlags& flags) const;
   std::optional<SettingResult> measure(const PlannedExperiment& planned, const PlannedRun& run,
@@ -33,7 +47,7 @@ class SuiteRuns {
 
   std::filesystem::path folder_;
   Engine& engine_;
-  std::function<bool()> cancelled_;
+  SuiteRanks& ranks_;
   std::function<void(const std::string& run, double seconds)> announce_;
 };
 

@@ -1,5 +1,6 @@
 #include "cli/host_facts.h"
 
+#include <fmt/ranges.h>
 #include <sched.h>
 #include <sys/stat.h>
 #include <sys/utsname.h>
@@ -7,8 +8,10 @@
 
 #include <algorithm>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string_view>
+#include <vector>
 
 #include "base/error.h"
 #include "cli/run_configuration.h"
@@ -38,14 +41,36 @@ std::string system_name() {
   return ::uname(&system) == 0 ? fmt::format("{} {} {}", system.sysname, system.release, system.machine) : "";
 }
 
+// As the driver writes it: "Model: \t\t NVIDIA H200".
+std::string gpu_model(const std::filesystem::path& information) {
+  constexpr std::string_view kModel = "Model:";
+  std::ifstream file(information);
+  for (std::string line; std::getline(file, line);) {
+    if (!line.starts_with(kModel)) continue;
+    const std::size_t first = line.find_first_not_of(" \t", kModel.size());
+    return first == std::string::npos ? "" : line.substr(first, line.find_last_not_of(" \t") + 1 - first);
+  }
+  return "";
+}
+
 }  // namespace
+
+std::string gpu_names(const std::filesystem::path& folder) {
+  std::map<std::string, int> counts;
+  std::error_code ignored;
+  for (const auto& gpu : std::filesystem::directory_iterator(folder, ignored))
+    if (const std::string model = gpu_model(gpu.path() / "information"); !model.empty()) ++counts[model];
+  std::vector<std::string> names;
+  for (const auto& [model, count] : counts) names.push_back(count == 1 ? model : fmt::format("{} x {}", count, model));
+  return fmt::format("{}", fmt::join(names, ", "));
+}
 
 Json machine_json() {
   return {{"cpu", text_or_null(cpu_name())},
           {"cores", host_cores()},
           {"memory_bytes", memory_bytes()},
           {"system", text_or_null(system_name())},
-          {"gpu", nullptr}};
+          {"gpu", text_or_null(gpu_names())}};
 }
 
 Json espalier_variables() {

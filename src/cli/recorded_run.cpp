@@ -119,7 +119,8 @@ SpeculationFlags recorded_speculation(const Json& configuration) {
   flags.heads = texts_at(configuration, "heads");
   flags.head_options = texts_at(configuration, "head_options");
   const Json draft_model = at(configuration, "draft", "draft_model");
-  if (draft_model.is_object()) flags.draft_model = draft_model.value("path", "");
+  if (draft_model.is_object() && draft_model.contains("path") && draft_model["path"].is_string())
+    flags.draft_model = draft_model["path"].get<std::string>();
   flags.oracle_profile = text("oracle_profile");
   return flags;
 }

@@ -10,6 +10,7 @@
 #include "cli/drafting.h"
 #include "cli/interrupt.h"
 #include "cli/recorded_run.h"
+#include "cli/token_text.h"
 #include "trace/trace_file.h"
 
 namespace espalier {
@@ -27,6 +28,16 @@ bool is_dump(const std::string& path) {
   return file.get() == '{';
 }
 
+// What is wrong with a record is told with its place.
+template <typename Function>
+auto placed(const std::string& place, const Function& function) {
+  try {
+    return function();
+  } catch (const InputError& error) {
+    input_error("{}: {}", place, error.what());
+  }
+}
+
 Engine open_recorded(const ReplayFlags& flags, const CLI::App& command, const nlohmann::ordered_json& configuration) {
   EngineOptions options = flags.engine;
   options.model = recorded_model(configuration, flags.engine.model, flags.file).string();
@@ -41,34 +52,37 @@ std::string shown(const RoundOutcome& outcome) {
   return text;
 }
 
+// The token of the answer at a place of the round, or its end.
 std::string token_at(const RoundOutcome& outcome, std::size_t index) {
-  return index < outcome.tokens.size() ? std::to_string(outcome.tokens[index]) : "none";
+  if (index < outcome.tokens.size()) return std::to_string(outcome.tokens[index]);
+  return outcome.end ? fmt::format("the end ({})", name(*outcome.end)) : "none";
 }
 
 std::string verdict(const FailureDump& dump, const DumpReplay& replay) {
-  if (!replay.plain) {
-    if (replay.reproduced) return "reproduced: the same error";
-    return replay.speculative.error ? "not reproduced: another error" : "not reproduced: no error";
-  }
-  if (!replay.difference) return "not reproduced: both routes give the same tokens";
-  return fmt::format("reproduced: token {} of the answer is {} with speculation, {} without",
-                     dump.answered.size() + *replay.difference, token_at(replay.speculative, *replay.difference),
-                     token_at(*replay.plain, *replay.difference));
+  if (replay.difference)
+    return fmt::format("reproduced: token {} of the answer is {} with speculation, {} without",
+                       dump.answered.size() + *replay.difference, token_at(replay.speculative, *replay.difference),
+                       token_at(*replay.plain, *replay.difference));
+  if (replay.reproduced) return "reproduced: the same error";
+  if (replay.speculative.error || (replay.plain && replay.plain->error)) return "not reproduced: another error";
+  return replay.plain ? "not reproduced: both routes give the same tokens" : "not reproduced: no error";
 }
 
 int replay_one(const ReplayFlags& flags, const CLI::App& command) {
   if (flags.turn) throw InputError("--turn: only for a trace, a dump has one round");
-  const auto [dump, origin] = read_failure_dump(flags.file);
-  const Engine engine = open_recorded(flags, command, origin.configuration);
-  print(fmt::format("prompt {}, turn {}, round {}, {}: {}\n", text_of(dump.prompt_id), dump.turn, dump.round,
-                    dump.stage, dump.error));
+  const ReadDump record = read_failure_dump(flags.file);
+  const FailureDump& dump = record.dump;
+  const Engine engine = open_recorded(flags, command, record.origin.configuration);
+  print(fmt::format("prompt {}, turn {}, round {}, {}: {}\n", quoted_token(text_of(dump.prompt_id)), dump.turn,
+                    dump.round, dump.stage, dump.error));
   std::optional<Drafting> drafting;
   if (dump.stage == "draft") {
-    const SpeculationFlags speculation = recorded_speculation(origin.configuration);
+    const SpeculationFlags speculation = recorded_speculation(record.origin.configuration);
     drafting.emplace(speculation, plan_speculation(speculation, "auto"), engine, dump.draw.seed);
   }
-  const DumpReplay replay =
-      replay_dump(*engine.model, engine.decoder, dump, drafting ? drafting->speculation() : Speculation());
+  const DumpReplay replay = placed(flags.file, [&] {
+    return replay_dump(*engine.model, engine.decoder, dump, drafting ? drafting->speculation() : Speculation());
+  });
   print(fmt::format("{}: {}\n", dump.tree ? "with the tree" : "again", shown(replay.speculative)));
   if (replay.plain) print(fmt::format("without: {}\n", shown(*replay.plain)));
   print(verdict(dump, replay) + "\n");
@@ -80,7 +94,8 @@ int replay_one(const ReplayFlags& flags, const CLI::App& command) {
 bool replay_turn_of(const Engine& engine, const TracedTurn& turn, std::int64_t index, const InterruptGuard& interrupt) {
   const auto difference = replay_turn(*engine.model, engine.decoder, turn, [&] { return interrupt.interrupted(); });
   if (interrupt.interrupted()) throw DeviceError("interrupted");
-  const std::string place = fmt::format("turn {} (prompt {}, turn {})", index, text_of(turn.prompt_id), turn.turn);
+  const std::string place =
+      fmt::format("turn {} (prompt {}, turn {})", index, quoted_token(text_of(turn.prompt_id)), turn.turn);
   if (!difference) {
     print(fmt::format("{}: {} rounds identical\n", place, turn.rounds.size()));
   } else {
@@ -98,11 +113,11 @@ int replay_trace(const ReplayFlags& flags, const CLI::App& command) {
   bool identical = true;
   while (const auto turn = reader.next()) {
     if (flags.turn && reader.turns() != *flags.turn) continue;
-    identical = replay_turn_of(engine, *turn, reader.turns(), interrupt) && identical;
+    const std::string place = fmt::format("{}: turn {}", flags.file, reader.turns());
+    identical = placed(place, [&] { return replay_turn_of(engine, *turn, reader.turns(), interrupt); }) && identical;
     if (flags.turn) return identical ? 0 : 1;
   }
-  if (reader.truncated())
-    fmt::print(stderr, "espalier: {}: the file breaks off behind turn {}\n", flags.file, reader.turns());
+  if (const auto note = reader.truncation()) fmt::print(stderr, "espalier: {}\n", *note);
   if (flags.turn)
     input_error("--turn: expected 1 to {}, the turns of {}, got {}", reader.turns(), flags.file, *flags.turn);
   return identical ? 0 : 1;

@@ -62,20 +62,15 @@ Json draft_json(const SpeculationFlags& flags, const Drafting& drafting) {
   return object;
 }
 
+// The bias of tokens as it was typed.
 Json sampling_json(const SamplingFlags& flags) {
-  const SamplingOptions& sampling = flags.sampling;
-  return {{"max_tokens", flags.max_tokens},
-          {"temperature", sampling.temperature},
-          {"top_k", sampling.top_k},
-          {"top_p", sampling.top_p},
-          {"min_p", sampling.min_p},
-          {"repeat_penalty", sampling.repeat_penalty},
-          {"presence_penalty", sampling.presence_penalty},
-          {"frequency_penalty", sampling.frequency_penalty},
-          {"logit_bias", flags.logit_bias},
-          {"seed", flags.seed},
-          {"stop", flags.stop},
-          {"ignore_eos", flags.ignore_eos}};
+  Json object = {{"max_tokens", flags.max_tokens}};
+  object.update(json_of(flags.sampling));
+  object["logit_bias"] = flags.logit_bias;
+  object["seed"] = flags.seed;
+  object["stop"] = flags.stop;
+  object["ignore_eos"] = flags.ignore_eos;
+  return object;
 }
 
 Json chat_json(const ChatFlags& flags, bool raw) {

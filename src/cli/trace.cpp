@@ -35,9 +35,8 @@ struct DiffFlags {
 };
 
 // To be called at the end of a trace.
-void tell_truncated(const TraceReader& reader, const std::string& file) {
-  if (!reader.truncated()) return;
-  fmt::print(stderr, "espalier: {}: the file breaks off behind turn {}\n", file, reader.turns());
+void tell_truncated(const TraceReader& reader) {
+  if (const auto note = reader.truncation()) fmt::print(stderr, "espalier: {}\n", *note);
 }
 
 // Ids as text where a model's tokenizer is at hand, else as numbers.
@@ -70,15 +69,16 @@ class TokenWords {
 std::string turn_line(std::int64_t index, const TracedTurn& turn) {
   TraceStats stats;
   stats.add(turn);
-  return fmt::format("{:>4}  {:<20} {:>4} {:>7} {:>7} {:>7} {:>9.2f} {:>6.1f}  {:<9} {:>8.3f} s\n", index,
+  return fmt::format("{:>4}  {:<20} {:>4} {:>7} {:>7} {:>7} {:>9.2f} {:>6.1f}  {:<9} {:>8.3f} s  {}\n", index,
                      cut_to_width(quoted_token(text_of(turn.prompt_id)), 20), turn.turn, turn.prompt.size(),
                      turn.tokens.size(), turn.rounds.size(), stats.accept_length(), stats.mean_rows(),
-                     turn.finish_reason, turn.prefill_seconds + turn.decode_seconds);
+                     turn.finish_reason, turn.prefill_seconds + turn.decode_seconds,
+                     turn.set.empty() ? "-" : cut_to_width(quoted_token(turn.set), 20));
 }
 
 std::string turn_titles() {
-  return fmt::format("{:>4}  {:<20} {:>4} {:>7} {:>7} {:>7} {:>9} {:>6}  {:<9} {:>8}\n", "", "prompt", "turn", "prompt",
-                     "tokens", "rounds", "accept_L", "rows", "finish", "");
+  return fmt::format("{:>4}  {:<20} {:>4} {:>7} {:>7} {:>7} {:>9} {:>6}  {:<9} {:>8}    {}\n", "", "prompt", "turn",
+                     "prompt", "tokens", "rounds", "accept_L", "rows", "finish", "", "set");
 }
 
 std::string round_line(const TracedRound& round, const TokenWords& words, int width) {
@@ -137,23 +137,23 @@ TracedTurn find_turn(TraceReader& reader, const ShowFlags& flags) {
   while (reader.turns() < wanted && (turn = reader.next())) {
   }
   if (!turn) {
-    tell_truncated(reader, flags.file);
+    tell_truncated(reader);
     input_error("--turn: expected 1 to {}, the turns of {}, got {}", reader.turns(), flags.file, wanted);
   }
   return std::move(*turn);
 }
 
-int show_list(TraceReader& reader, const ShowFlags& flags) {
+int show_list(TraceReader& reader) {
   print(turn_titles());
   while (const auto turn = reader.next()) print(turn_line(reader.turns(), *turn));
   flush_output();
-  tell_truncated(reader, flags.file);
+  tell_truncated(reader);
   return 0;
 }
 
 int run_show(const ShowFlags& flags) {
   TraceReader reader(flags.file);
-  if (!flags.turn && !flags.round) return show_list(reader, flags);
+  if (!flags.turn && !flags.round) return show_list(reader);
   const TokenWords words(reader.header(), flags);
   const TracedTurn turn = find_turn(reader, flags);
   if (!flags.round) {
@@ -174,7 +174,7 @@ int run_stats(const StatsFlags& flags) {
   for (const std::string& file : flags.files) {
     TraceReader reader(file);
     while (const auto turn = reader.next()) stats.add(*turn);
-    tell_truncated(reader, file);
+    tell_truncated(reader);
   }
   print(flags.json ? json_text(to_json(stats)) : stats_text(stats));
   flush_output();
@@ -186,8 +186,8 @@ int run_diff(const DiffFlags& flags) {
   const TraceComparison comparison = compare_traces(left, right);
   print(flags.json ? json_text(to_json(comparison)) : comparison_text(comparison));
   flush_output();
-  tell_truncated(left, flags.left);
-  tell_truncated(right, flags.right);
+  tell_truncated(left);
+  tell_truncated(right);
   return comparison.difference.kind == DifferenceKind::tokens ? 1 : 0;
 }
 

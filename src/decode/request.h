@@ -88,4 +88,14 @@ struct GenerateRequest {
   std::span<const std::int32_t> answered = {};
 };
 
+// What model and decoder allow.
+struct RequestLimits {
+  std::int64_t context = 0;     // positions
+  std::int64_t vocabulary = 0;  // ids lie below
+};
+
+// Both throw InputError with what was expected and found. Tokens: 1 to `context`, all in the vocabulary.
+void check_tokens(std::span<const std::int32_t> tokens, const RequestLimits& limits);
+void check_request(const GenerateRequest& request, const RequestLimits& limits);
+
 }  // namespace espalier

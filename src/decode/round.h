@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "decode/drafter.h"
 #include "model/step_tables.h"
@@ -51,6 +52,11 @@ struct KvTraffic {
   bool operator==(const KvTraffic&) const = default;
 };
 
+// Levels of guesses that the teacher judged: one more than it accepted, unless there was none or the answer ended.
+std::int64_t judged_levels(const TokenTree& tree, std::span<const Visit> visits, bool ended);
+// Counts a round by depth: one more at each of the first `levels`, where counts[0] is of depth 1.
+void count_levels(std::int64_t levels, std::vector<std::int64_t>& counts);
+
 struct Round {
   std::int64_t number = 0;  // of this answer, from 0
   std::int64_t prefix = 0;  // committed tokens before the root
@@ -63,6 +69,7 @@ struct Round {
   StepForm form = {};  // of the step
 
   std::int64_t accepted() const { return static_cast<std::int64_t>(visits.size()) - 1; }  // drafted tokens
+  std::int64_t judged_levels() const { return espalier::judged_levels(tree, visits, finish.has_value()); }
 };
 
 using RoundObserver = std::function<void(const Round&)>;

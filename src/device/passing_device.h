@@ -23,38 +23,54 @@ class PassingDevice : public Device {
   Device& inner() const { return *inner_; }
 
  private:
-  std::unique_ptr<Buffer> do_allocate(std::size_t bytes) override { return inner_->allocate(bytes); }
-  void do_upload(std::span<const std::byte> from, View to) override { inner_->upload(from, to); }
-  void do_download(ConstView from, std::span<std::byte> to) override { inner_->download(from, to); }
+  // Called with the name of each call that is about to be passed on, but for discards and steps. If it throws, the
+  // inner device hears nothing of that call.
+  virtual void before(std::string_view /*call*/) {}
+  Device& inner_for(std::string_view call) {
+    before(call);
+    return *inner_;
+  }
+
+  std::unique_ptr<Buffer> do_allocate(std::size_t bytes) override { return inner_for("allocate").allocate(bytes); }
+  void do_upload(std::span<const std::byte> from, View to) override { inner_for("upload").upload(from, to); }
+  void do_download(ConstView from, std::span<std::byte> to) override { inner_for("download").download(from, to); }
   void do_discard(View memory) override { inner_->discard(memory); }
   std::unique_ptr<const Weight> do_load_weight(std::span<const WeightPart> parts) override {
-    return inner_->load_weight(parts);
+    return inner_for("load_weight").load_weight(parts);
   }
   // Never recorded: whoever overrides an op may do inside what a recording would not repeat.
   void do_step(const StepKey&, const std::function<void()>& ops) override { ops(); }
-  void do_embed(const Weight& table, ConstView token, View y) override { inner_->embed(table, token, y); }
-  void do_rms_norm(ConstView x, ConstView w, float eps, View y) override { inner_->rms_norm(x, w, eps, y); }
-  void do_linear(ConstView x, std::span<const Projection> projections) override { inner_->linear(x, projections); }
+  void do_embed(const Weight& table, ConstView token, View y) override { inner_for("embed").embed(table, token, y); }
+  void do_rms_norm(ConstView x, ConstView w, float eps, View y) override {
+    inner_for("rms_norm").rms_norm(x, w, eps, y);
+  }
+  void do_linear(ConstView x, std::span<const Projection> projections) override {
+    inner_for("linear").linear(x, projections);
+  }
   void do_rope(View x, ConstView position, ConstView cosine, ConstView sine) override {
-    inner_->rope(x, position, cosine, sine);
+    inner_for("rope").rope(x, position, cosine, sine);
   }
   void do_kv_write(ConstView k, ConstView v, ConstView slot, const KvViews& kv) override {
-    inner_->kv_write(k, v, slot, kv);
+    inner_for("kv_write").kv_write(k, v, slot, kv);
   }
-  void do_kv_copy(const KvViews& kv, ConstView from, ConstView to) override { inner_->kv_copy(kv, from, to); }
+  void do_kv_copy(const KvViews& kv, ConstView from, ConstView to) override {
+    inner_for("kv_copy").kv_copy(kv, from, to);
+  }
   void do_attention(ConstView q, const KvViews& kv, const RowTables& rows, float scale, View out) override {
-    inner_->attention(q, kv, rows, scale, out);
+    inner_for("attention").attention(q, kv, rows, scale, out);
   }
   void do_attention_eager(ConstView q, const KvViews& kv, const RowTables& rows, float scale, View out) override {
-    inner_->attention_eager(q, kv, rows, scale, out);
+    inner_for("attention_eager").attention_eager(q, kv, rows, scale, out);
   }
-  void do_swiglu(ConstView x, View y) override { inner_->swiglu(x, y); }
-  void do_silu(View x) override { inner_->silu(x); }
-  void do_add(View x, ConstView y) override { inner_->add(x, y); }
-  void do_gather_rows(ConstView x, ConstView index, View y) override { inner_->gather_rows(x, index, y); }
-  void do_argmax(ConstView x, View id) override { inner_->argmax(x, id); }
-  void do_top_k(ConstView x, View value, View id) override { inner_->top_k(x, value, id); }
-  void do_log_sum_exp(ConstView x, float scale, View y) override { inner_->log_sum_exp(x, scale, y); }
+  void do_swiglu(ConstView x, View y) override { inner_for("swiglu").swiglu(x, y); }
+  void do_silu(View x) override { inner_for("silu").silu(x); }
+  void do_add(View x, ConstView y) override { inner_for("add").add(x, y); }
+  void do_gather_rows(ConstView x, ConstView index, View y) override {
+    inner_for("gather_rows").gather_rows(x, index, y);
+  }
+  void do_argmax(ConstView x, View id) override { inner_for("argmax").argmax(x, id); }
+  void do_top_k(ConstView x, View value, View id) override { inner_for("top_k").top_k(x, value, id); }
+  void do_log_sum_exp(ConstView x, float scale, View y) override { inner_for("log_sum_exp").log_sum_exp(x, scale, y); }
 
   Device* inner_;
 };

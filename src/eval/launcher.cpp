@@ -12,18 +12,19 @@ namespace {
 
 constexpr int kMostRanks = 10000;  // four digits in the name of a rank's folder
 
-// The variables of one launcher; the last may be unset.
+// The variables of one launcher; `local_world` may be unset.
 struct Launcher {
   const char* name;
   const char* rank;
   const char* world;
   const char* local_world;
+  bool local_world_is_a_limit = false;  // of what a node may hold: a small step need not fill it
 };
 constexpr Launcher kTorchrun = {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"};
 constexpr Launcher kOpenMpi = {"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"};
 constexpr Launcher kHydra = {"hydra", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"};
-constexpr Launcher kSlurm = {"srun", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_NTASKS_PER_NODE"};
-constexpr Launcher kSlurmStep = {"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS_PER_NODE"};
+constexpr Launcher kSlurm = {"srun", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_NTASKS_PER_NODE", true};
+constexpr Launcher kSlurmStep = {"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS_PER_NODE", true};
 
 std::optional<std::string> set_value(const LauncherVariables& variables, const char* name) {
   std::optional<std::string> value = variables(name);
@@ -47,8 +48,8 @@ std::optional<RankPlace> place_by(const Launcher& launcher, const LauncherVariab
   if (!world || !rank)
     input_error("{} is set and {} is not, expected both, as {} sets them", rank ? launcher.rank : launcher.world,
                 rank ? launcher.world : launcher.rank, launcher.name);
-  const auto local = number(variables, launcher.local_world, 1, *world);
-  return RankPlace{launcher.name, *rank, *world, local.value_or(*world)};
+  const auto local = number(variables, launcher.local_world, 1, launcher.local_world_is_a_limit ? kMostRanks : *world);
+  return RankPlace{launcher.name, *rank, *world, std::min(local.value_or(*world), *world)};
 }
 
 // Inside an allocation, but not in a step of srun, a process is alone, whatever the allocation holds.

@@ -86,6 +86,16 @@ TEST(Launcher, AnAllocationWithoutAStepLaunchesNothing) {
   expect_place({{"SLURM_JOB_ID", "9"}, {"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}}, "", 0, 1, 1);
 }
 
+TEST(Launcher, AStepThatIsSmallerThanANodeMayBeFillsNoMoreThanItself) {
+  Variables step = {{"SLURM_JOB_ID", "9"},         {"SLURM_PROCID", "1"},          {"SLURM_NTASKS", "8"},
+                    {"SLURM_STEP_NUM_TASKS", "2"}, {"SLURM_NTASKS_PER_NODE", "8"}, {"SLURM_STEP_ID", "0"}};
+  expect_place(step, "srun", 1, 2, 2);
+  step["SLURM_NTASKS_PER_NODE"] = "1";
+  expect_place(step, "srun", 1, 2, 1);
+  step["SLURM_NTASKS_PER_NODE"] = "many";
+  EXPECT_THAT(refusal(step), HasSubstr("SLURM_NTASKS_PER_NODE: expected a number from 1"));
+}
+
 TEST(Launcher, EveryRecordBelongsToOneRank) {
   for (std::size_t record = 0; record < 20; ++record) {
     int owners = 0;

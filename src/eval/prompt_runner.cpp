@@ -10,14 +10,6 @@ namespace {
 
 constexpr std::int64_t kWarmUpTokens = 8;
 
-// Counts the guesses that the teacher judged, by depth.
-void count_reached(const Round& round, std::vector<std::int64_t>& reached) {
-  const bool rejected = !round.finish && round.tree[round.visits.back().node].children > 0;
-  const auto depth = static_cast<std::size_t>(round.accepted() + (rejected ? 1 : 0));
-  reached.resize(std::max(reached.size(), depth));
-  for (std::size_t i = 0; i < depth; ++i) ++reached[i];
-}
-
 TurnSeconds seconds_of_turn(const GenerateResult& generated) {
   return {generated.prefill_seconds, generated.decode_seconds};
 }
@@ -62,34 +54,55 @@ std::optional<TextResult> PromptRunner::answer_plainly(const TurnRequest& reques
   return result;
 }
 
-BaselineTurn PromptRunner::baseline_of(const TurnRecord& record, const std::optional<TextResult>& plain) const {
+// After a turn that differed, the shared run was asked something else: then there is nothing to hold it to, nor to
+// time.
+BaselineTurn PromptRunner::baseline_of(const TurnRecord& record, const TurnRequest& request,
+                                       const std::optional<TextResult>& plain) const {
   if (setup_->shared == nullptr)
     return {seconds_of_turn(plain->generated), plain->generated.tokens,
             std::string(name(plain->generated.finish_reason))};
-  BaselineTurn shared = setup_->shared->find(record);
-  if (!plain) return shared;
+  auto [shared, same_prompt] = setup_->shared->find(record);
+  if (!plain || !same_prompt) return shared;
   if (plain->generated.tokens != shared.tokens)
     input_error(
         "the shared baseline: prompt {}, turn {}: other tokens than plain decoding gives now, expected the same",
         in_quotes(text_of(id_)), turns_);
-  shared.retimed = seconds_of_turn(plain->generated);
+  if (request.retimed) shared.retimed = seconds_of_turn(plain->generated);
   return shared;
+}
+
+TurnRecord PromptRunner::failed_turn(std::string reason) {
+  failed_ = true;
+  return {.record = record_,
+          .set = set_,
+          .prompt_id = id_,
+          .turn = turns_,
+          .finish_reason = "error",
+          .error = std::move(reason)};
 }
 
 std::optional<TurnRecord> PromptRunner::next(const TurnRequest& request) {
   ++turns_;
   traced_.reset();
   recorder_.clear();
+  if (failed_) return failed_turn("an earlier turn failed");
   const bool keeps_rounds = setup_->traced || setup_->compares();
-  const std::optional<TextResult> plain = answer_plainly(request);
-  if (plain && was_cancelled(*plain)) return std::nullopt;
   TurnRecord record{.record = record_, .set = set_, .prompt_id = id_, .turn = turns_};
-  TextResult result = answer(session_, request, {.on_round = [&](const Round& round) {
-                               count_reached(round, record.reached);
-                               if (keeps_rounds) recorder_.observe(round);
-                             }});
+  std::optional<TextResult> plain;
+  TextResult result;
+  try {
+    plain = answer_plainly(request);
+    if (plain && was_cancelled(*plain)) return std::nullopt;
+    result = answer(session_, request, {.on_round = [&](const Round& round) {
+                      count_levels(round.judged_levels(), record.reached);
+                      if (keeps_rounds) recorder_.observe(round);
+                    }});
+  } catch (const InputError& error) {
+    return failed_turn(error.what());
+  }
   if (was_cancelled(result)) return std::nullopt;
-  if (keeps_rounds) traced_ = recorder_.take({id_, turns_, result.prompt}, setup_->options.generate, result.generated);
+  if (keeps_rounds)
+    traced_ = recorder_.take({id_, turns_, result.prompt, set_}, setup_->options.generate, result.generated);
   record.prompt = std::move(result.prompt);
   record.tokens = std::move(result.generated.tokens);
   record.text = std::move(result.text);
@@ -97,7 +110,7 @@ std::optional<TurnRecord> PromptRunner::next(const TurnRequest& request) {
   record.accept_lengths = std::move(result.generated.accept_lengths);
   record.seconds = seconds_of_turn(result.generated);
   record.stages = result.generated.times;
-  if (setup_->compares()) record.baseline = baseline_of(record, plain);
+  if (setup_->compares()) record.baseline = baseline_of(record, request, plain);
   return record;
 }
 
@@ -107,7 +120,8 @@ void warm_up(const EvalSetup& setup, const EvalPrompt& prompt, const std::functi
   brief.shared = nullptr;
   brief.baseline = setup.compares();
   brief.traced = false;
-  PromptRunner(brief, prompt.id).next({.user = prompt.turns[0], .cancelled = cancelled});
+  const auto turn = PromptRunner(brief, prompt.id).next({.user = prompt.turns[0], .cancelled = cancelled});
+  if (turn && turn->error) throw InputError(*turn->error);
 }
 
 }  // namespace espalier

@@ -49,7 +49,8 @@ class PromptRunner {
   PromptRunner(const EvalSetup& setup, PromptId id, std::string set = {}, std::int64_t record = 0);
 
   // The next turn. The model's own answer, that with speculation, joins the history of both. Nothing when it was
-  // cancelled. Throws InputError when the conversation no longer fits the context, or when a shared baseline does not
+  // cancelled. A turn that cannot be answered, because the conversation no longer fits the context for one, says why in
+  // its `error`, and every later one that an earlier turn failed. Throws InputError when a shared baseline does not
   // have the turn, or no longer gives its tokens.
   std::optional<TurnRecord> next(const TurnRequest& request);
 
@@ -59,13 +60,16 @@ class PromptRunner {
  private:
   TextResult answer(Session& session, const TurnRequest& request, TextEvents events);
   std::optional<TextResult> answer_plainly(const TurnRequest& request);
-  BaselineTurn baseline_of(const TurnRecord& record, const std::optional<TextResult>& plain) const;
+  BaselineTurn baseline_of(const TurnRecord& record, const TurnRequest& request,
+                           const std::optional<TextResult>& plain) const;
+  TurnRecord failed_turn(std::string reason);
 
   const EvalSetup* setup_;
   PromptId id_;
   std::string set_;
   std::int64_t record_;
   std::int64_t turns_ = 0;
+  bool failed_ = false;           // there is no history to go on with
   std::optional<Decoder> plain_;  // made when the first turn is answered without speculation
   Decoder decoder_;
   Session session_;
@@ -74,7 +78,7 @@ class PromptRunner {
 };
 
 // Runs the first tokens of a prompt for nobody, so that the first turn that counts finds weights in memory and step
-// times measured.
+// times measured. Throws InputError when it cannot be answered.
 void warm_up(const EvalSetup& setup, const EvalPrompt& prompt, const std::function<bool()>& cancelled = {});
 
 }  // namespace espalier

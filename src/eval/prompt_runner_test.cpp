@@ -122,10 +122,23 @@ TEST_F(PromptRunnerTest, ACancelledTurnIsNoTurn) {
   EXPECT_GT(asked, 60);
 }
 
-TEST_F(PromptRunnerTest, AConversationThatOutgrowsTheContextIsRefused) {
+TEST_F(PromptRunnerTest, AConversationThatOutgrowsTheContextFailsFromThatTurnOn) {
   const EvalSetup all = setup();
-  PromptRunner runner(all, "p");
-  EXPECT_THROW(runner.next({.user = std::string(2000, 'x')}), InputError);
+  PromptRunner runner(all, "p", "mine", 3);
+  EXPECT_FALSE(runner.next({.user = "hello"})->error);
+  const auto second = runner.next({.user = std::string(2000, 'x')}), third = runner.next({.user = "again"});
+  EXPECT_THAT(second->error, testing::Optional(testing::HasSubstr("the context holds 256")));
+  EXPECT_EQ(third->error, "an earlier turn failed");
+  for (const TurnRecord& turn : {*second, *third}) {
+    EXPECT_EQ(turn.record, 3);
+    EXPECT_EQ(turn.set, "mine");
+    EXPECT_EQ(turn.finish_reason, "error");
+    EXPECT_TRUE(turn.tokens.empty());
+    EXPECT_FALSE(turn.baseline);
+  }
+  EXPECT_EQ(third->turn, 3);
+  EXPECT_FALSE(runner.traced());
+  EXPECT_THROW(warm_up(all, {.id = "p", .turns = {std::string(2000, 'x')}}), InputError);
 }
 
 TEST_F(PromptRunnerTest, ASharedBaselineIsComparedAndNothingIsAnsweredTwice) {
@@ -153,18 +166,44 @@ TEST_F(PromptRunnerTest, ASharedBaselineThatNoLongerComesOutIsRefused) {
   EXPECT_THROW(PromptRunner(all, "p").next({.user = "hello", .retimed = true}), InputError);
 }
 
+TEST_F(PromptRunnerTest, AfterATurnThatDifferedASharedBaselineIsNeitherCheckedNorTimedAgain) {
+  EvalSetup all = setup();
+  PromptRunner earlier(all, "p");
+  std::vector<TurnRecord> before = {*earlier.next({.user = "hello"}), *earlier.next({.user = "again"})};
+  before[1].prompt.push_back(1);  // its history had another answer in it, and so its answer is another one
+  before[1].baseline->tokens[3] ^= 1;
+  const SharedBaseline shared(before);
+  all.baseline = false;
+  all.shared = &shared;
+  PromptRunner runner(all, "p");
+  EXPECT_TRUE(runner.next({.user = "hello", .retimed = true})->baseline->retimed);
+  const auto second = runner.next({.user = "again", .retimed = true});
+  EXPECT_EQ(second->first_difference(), 3);
+  EXPECT_FALSE(second->baseline->retimed);
+}
+
+TEST_F(PromptRunnerTest, ARehearsalOfDraftersIsNotTakenForATimedBaseline) {
+  EvalSetup all = setup();
+  const SharedBaseline shared(std::vector{*PromptRunner(all, "p").next({.user = "hello"})});
+  all.baseline = false;
+  all.shared = &shared;
+  all.learn = [](const std::vector<TokenId>&, const std::vector<TokenId>&) {};
+  EXPECT_FALSE(PromptRunner(all, "p").next({.user = "hello"})->baseline->retimed);
+}
+
 TEST_F(PromptRunnerTest, RoundsAreKeptForATraceOrAComparison) {
   EvalSetup all = setup(false);
   PromptRunner silent(all, "p");
   silent.next({.user = "hello"});
   EXPECT_FALSE(silent.traced());
   all.traced = true;
-  PromptRunner traced(all, "p");
+  PromptRunner traced(all, "p", "questions");
   const auto record = traced.next({.user = "hello"});
   ASSERT_TRUE(traced.traced());
   EXPECT_EQ(traced.traced()->tokens, record->tokens);
   EXPECT_EQ(traced.traced()->accept_lengths(), record->accept_lengths);
   EXPECT_EQ(traced.traced()->prompt, record->prompt);
+  EXPECT_EQ(traced.traced()->set, "questions");
 }
 
 TEST_F(PromptRunnerTest, IdsThatWereMadeBeforeGiveTheSameTurn) {

@@ -1,5 +1,7 @@
 #include "eval/rank_folder.h"
 
+#include <charconv>
+
 #include "base/error.h"
 #include "base/whole_file.h"
 #include "eval/process_life.h"
@@ -20,6 +22,16 @@ std::filesystem::path made(const std::filesystem::path& path, bool resume) {
 
 }  // namespace
 
+std::string rank_folder_name(int rank) {
+  return fmt::format("{:04}", rank);
+}
+
+std::optional<int> rank_of_folder(std::string_view name) {
+  int rank = 0;
+  std::from_chars(name.data(), name.data() + name.size(), rank);
+  return name == rank_folder_name(rank) ? std::optional(rank) : std::nullopt;
+}
+
 RankFolder::RankFolder(const std::filesystem::path& path, const RankPlace& place, bool resume, Json facts)
     : path_(made(path, resume)), journal_(path_ / kJournalName) {
   life_ = {{"rank", place.rank}, {"world", place.world}, {"process", this_process()}};
@@ -27,6 +39,11 @@ RankFolder::RankFolder(const std::filesystem::path& path, const RankPlace& place
   life_["ended"] = false;
   life_["failure"] = nullptr;
   write();
+}
+
+void RankFolder::show_life() const {
+  std::error_code ignored;  // the next sign may get through
+  std::filesystem::last_write_time(path_ / kLifeName, std::filesystem::file_time_type::clock::now(), ignored);
 }
 
 void RankFolder::end(const Json& facts) {

@@ -4,7 +4,9 @@
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "eval/launcher.h"
 #include "eval/turn_journal.h"
@@ -14,6 +16,9 @@ namespace espalier {
 inline constexpr const char* kJournalName = "turns.jsonl";
 inline constexpr const char* kLifeName = "rank.json";
 
+std::string rank_folder_name(int rank);                    // "0002"
+std::optional<int> rank_of_folder(std::string_view name);  // nothing: it is no rank's
+
 class RankFolder {
  public:
   // Signs in: from now on this process is the rank. `resume`: there may be a folder already. `facts` join rank.json.
@@ -22,6 +27,8 @@ class RankFolder {
 
   const std::filesystem::path& path() const { return path_; }
   void add(const TurnRecord& turn) { journal_.add(turn); }
+  // Touches rank.json: a sign of life where no turns show it.
+  void show_life() const;
   // Signs out: it has done its share, or why not. `facts` join rank.json.
   void end(const nlohmann::ordered_json& facts = nlohmann::ordered_json::object());
   void fail(const std::string& reason);

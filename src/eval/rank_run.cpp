@@ -10,7 +10,7 @@
 namespace espalier {
 namespace {
 
-using TurnPlace = std::pair<std::int64_t, std::int64_t>;  // record and turn
+constexpr const char* kShortPrompt = "Hello";
 
 class Share {
  public:
@@ -24,7 +24,7 @@ class Share {
     for (std::size_t record = 0; record < run_.data.prompts.size(); ++record) {
       const EvalPrompt& prompt = run_.data.prompts[record];
       if (run_.place.owns(record) && !is_finished(record)) {
-        if (!warm) placed(prompt, 0, [&] { warm_up(run_.setup, prompt, run_.cancelled); });
+        if (!warm) warm_up_on(prompt);
         warm = true;
         if (!answer_prompt(record, before)) return false;
       }
@@ -41,6 +41,26 @@ class Share {
       return function();
     } catch (const InputError& error) {
       input_error("{}: turn {}: {}", run_.data.place(prompt), turn + 1, error.what());
+    }
+  }
+
+  // Where its first prompt cannot be answered, a short one tells whether any can.
+  void warm_up_on(const EvalPrompt& prompt) const {
+    placed(prompt, 0, [&] {
+      try {
+        warm_up(run_.setup, prompt, run_.cancelled);
+      } catch (const InputError&) {
+        if (!answers_anything()) throw;
+      }
+    });
+  }
+
+  bool answers_anything() const {
+    try {
+      warm_up(run_.setup, {.turns = {kShortPrompt}}, run_.cancelled);
+      return true;
+    } catch (const InputError&) {
+      return false;
     }
   }
 
@@ -68,28 +88,31 @@ class Share {
       if (const TurnRecord* then = finished(record, i)) {
         check_same_tokens(*turn, *then);
       } else {
-        keep(*turn, runner);
+        keep(prompt, *turn, runner);
       }
     }
     return true;
   }
 
-  // The trace first: what it has beyond the journal can be cut off, what it lacks is lost.
-  void keep(const TurnRecord& turn, const PromptRunner& runner) {
-    if (run_.trace != nullptr) run_.trace->add(*runner.traced());
+  // Trace and dump first: what they have beyond the journal is cut off or told once more, what they lack is lost.
+  void keep(const EvalPrompt& prompt, const TurnRecord& turn, const PromptRunner& runner) {
+    if (run_.trace != nullptr && !turn.error) run_.trace->add(*runner.traced());
+    const std::optional<std::string> complaint = complaint_about(prompt, turn, runner);
     folder_.add(turn);
     if (run_.on_turn) run_.on_turn(turn);
-    if (turn.first_difference()) tell_difference(turn, runner);
+    if (complaint && run_.on_complaint) run_.on_complaint(*complaint);
   }
 
-  void tell_difference(const TurnRecord& turn, const PromptRunner& runner) const {
-    std::string line = *difference_text(turn);
-    if (run_.setup.dumper != nullptr)
-      line +=
+  std::optional<std::string> complaint_about(const EvalPrompt& prompt, const TurnRecord& turn,
+                                             const PromptRunner& runner) const {
+    if (turn.error) return fmt::format("{}: turn {}: {}", run_.data.place(prompt), turn.turn, *turn.error);
+    std::optional<std::string> line = difference_text(turn);
+    if (line && run_.setup.dumper != nullptr)
+      *line +=
           "; dump: " +
           run_.setup.dumper->write(mismatch_dump(*runner.traced(), turn.baseline->tokens, turn.baseline->finish_reason))
               .string();
-    if (run_.on_difference) run_.on_difference(line);
+    return line;
   }
 
   void check_same_tokens(const TurnRecord& now, const TurnRecord& then) const {
@@ -128,10 +151,10 @@ ShareSize share_of(const RankPlace& place, const PromptSet& data, const std::vec
   return size;
 }
 
-std::set<int> unfinished_ranks(const std::vector<TurnRecord>& turns, const PromptSet& data, int world) {
+std::set<int> unfinished_ranks(const std::set<TurnPlace>& turns, const PromptSet& data, int world) {
   std::vector<std::size_t> left;  // turns of each prompt
   for (const EvalPrompt& prompt : data.prompts) left.push_back(prompt.turns.size());
-  for (const TurnRecord& turn : turns) --left.at(static_cast<std::size_t>(turn.record));
+  for (const auto& [record, turn] : turns) --left.at(static_cast<std::size_t>(record));
   std::set<int> ranks;
   for (std::size_t record = 0; record < left.size(); ++record)
     if (left[record] > 0) ranks.insert(static_cast<int>(record % static_cast<std::size_t>(world)));

@@ -7,6 +7,7 @@
 #include <set>
 #include <vector>
 
+#include "eval/journal_reader.h"
 #include "eval/launcher.h"
 #include "eval/prompt_runner.h"
 #include "eval/prompt_set.h"
@@ -23,14 +24,16 @@ struct RankRun {
   std::int64_t retimed_turns = 0;                  // of the data, from its beginning (TurnRequest::retimed)
   TraceWriter* trace = nullptr;
   std::function<bool()> cancelled = {};
-  std::function<void(const TurnRecord&)> on_turn = {};              // it is on disk
-  std::function<void(const std::string& line)> on_difference = {};  // which turn differs where, and its dump
+  std::function<void(const TurnRecord&)> on_turn = {};  // it is on disk
+  // Which turn differs where, and its dump; or why one could not be answered. It is on disk too.
+  std::function<void(const std::string& line)> on_complaint = {};
 };
 
 // Answers what is left: `finished` are turns of this run that are on disk already, by whatever rank. A prompt that was
 // interrupted between two turns is begun again, for its history and for what its drafters had learned; its finished
-// turns must give the same tokens once more. False when it was cancelled. Throws InputError "path:line: turn N: ..."
-// where a turn cannot be answered.
+// turns must give the same tokens once more. A turn that cannot be answered is kept with its `error`, and so are those
+// that it leads to; the next prompt follows. False when it was cancelled. Throws InputError "path:line: turn N: ..."
+// where no prompt at all can be answered, or a shared baseline does not fit.
 bool answer_share(const RankRun& run, const std::vector<TurnRecord>& finished, RankFolder& folder);
 
 // Throws InputError unless all are turns of the data; `where` is the directory of the run.
@@ -44,6 +47,6 @@ struct ShareSize {
 ShareSize share_of(const RankPlace& place, const PromptSet& data, const std::vector<TurnRecord>& turns);
 
 // The ranks whose prompts have turns that are not among these.
-std::set<int> unfinished_ranks(const std::vector<TurnRecord>& turns, const PromptSet& data, int world);
+std::set<int> unfinished_ranks(const std::set<TurnPlace>& turns, const PromptSet& data, int world);
 
 }  // namespace espalier

@@ -1,7 +1,6 @@
 #include "eval/rank_watch.h"
 
 #include <fmt/ranges.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -18,6 +17,11 @@ namespace {
 
 constexpr auto kFirstPause = std::chrono::milliseconds(20);
 constexpr auto kLongestPause = std::chrono::milliseconds(1000);
+constexpr auto kPoll = std::chrono::milliseconds(50);
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
 
 // Why nothing is to be expected of a rank any more; empty while something is.
 std::string end_of(const std::filesystem::path& rank) {
@@ -39,17 +43,12 @@ RankWatch::RankWatch(std::filesystem::path ranks, int world, double seconds)
   for (int rank = 0; rank < world; ++rank) {
     look(rank);
     signs_[rank].ended_before = !end_of(path_of(rank)).empty();
+    signs_[rank].changed = false;
   }
 }
 
 std::filesystem::path RankWatch::path_of(int rank) const {
-  return ranks_ / fmt::format("{:04}", rank);
-}
-
-RankWatch::FileState RankWatch::state_of(const std::filesystem::path& file) {
-  struct stat status {};
-  if (::stat(file.c_str(), &status) != 0) return {};
-  return {static_cast<std::int64_t>(status.st_ino), status.st_size, status.st_mtim.tv_sec, status.st_mtim.tv_nsec};
+  return ranks_ / rank_folder_name(rank);
 }
 
 void RankWatch::look(int rank) {
@@ -60,6 +59,12 @@ void RankWatch::look(int rank) {
   signs.life = life;
   signs.journal = journal;
   signs.seen = Clock::now();
+  signs.changed = true;
+}
+
+bool RankWatch::has_come(int rank) {
+  look(rank);
+  return signs_[rank].changed;
 }
 
 // "rank 2: process 17 is gone"; empty while there is hope.
@@ -68,11 +73,12 @@ std::string RankWatch::loss_of(int rank) {
   const Signs& signs = signs_[rank];
   if (const std::string end = end_of(path_of(rank)); !end.empty() && !signs.ended_before)
     return fmt::format("rank {}: {}", rank, end);
-  if (std::chrono::duration<double>(Clock::now() - signs.seen).count() <= seconds_) return "";
+  if (seconds_since(signs.seen) <= seconds_) return "";
   return fmt::format("rank {}: no sign of life for {:g} s", rank, seconds_);
 }
 
-bool RankWatch::wait(const std::function<std::vector<int>()>& unfinished, const std::function<bool()>& cancelled) {
+bool RankWatch::wait(const std::function<std::vector<int>()>& unfinished, const std::function<bool()>& cancelled,
+                     std::string_view missing) {
   for (auto& [rank, signs] : signs_) signs.seen = Clock::now();  // only from now on somebody waits
   for (auto pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
     if (cancelled && cancelled()) return false;
@@ -81,15 +87,44 @@ bool RankWatch::wait(const std::function<std::vector<int>()>& unfinished, const 
     for (const auto& [rank, signs] : signs_)
       if (std::string loss = loss_of(rank); !loss.empty()) losses[rank] = std::move(loss);
     std::vector<std::string> lost;
-    const std::vector<int> missing = unfinished();
-    if (missing.empty()) return true;
-    for (int rank : missing)
+    const std::vector<int> ranks = unfinished();
+    if (ranks.empty()) return true;
+    for (int rank : ranks)
       if (losses.contains(rank)) lost.push_back(losses[rank]);
-    if (lost.size() == missing.size())
-      device_error("{}: turns are missing: {}; --resume finishes them", ranks_.parent_path().string(),
+    if (lost.size() == ranks.size())
+      device_error("{}: {} are missing: {}; --resume finishes them", ranks_.parent_path().string(), missing,
                    fmt::join(lost, "; "));
     std::this_thread::sleep_for(pause);
   }
+}
+
+bool RankWatch::await(int rank, double seconds) {
+  const auto start = Clock::now();
+  while (!has_come(rank)) {
+    if (seconds_since(start) > seconds) return false;
+    std::this_thread::sleep_for(kPoll);
+  }
+  return true;
+}
+
+void await_ends(const std::filesystem::path& ranks, int world, double seconds) {
+  const auto start = std::chrono::steady_clock::now();
+  for (int rank = 0; rank < world; ++rank) {
+    const std::filesystem::path folder = ranks / rank_folder_name(rank);
+    while (std::filesystem::exists(folder / kLifeName) && end_of(folder).empty() && seconds_since(start) <= seconds)
+      std::this_thread::sleep_for(kFirstPause);
+  }
+}
+
+bool await_rank_0(const std::filesystem::path& file, double seconds, const std::function<bool()>& cancelled) {
+  const auto start = std::chrono::steady_clock::now();
+  while (!std::filesystem::exists(file)) {
+    if (cancelled && cancelled()) return false;
+    if (seconds_since(start) > seconds)
+      device_error("{}: rank 0 has not created it within {:g} s", file.parent_path().string(), seconds);
+    std::this_thread::sleep_for(kPoll);
+  }
+  return true;
 }
 
 }  // namespace espalier

@@ -6,9 +6,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <nlohmann/json.hpp>
 #include <optional>
+#include <thread>
 
 #include "base/error.h"
+#include "base/mapped_file.h"
 #include "eval/rank_folder.h"
 #include "format/temporary_folder.h"
 
@@ -86,11 +89,72 @@ TEST_F(RankWatchTest, WhatEndedBeforeIsOfAnEarlierLaunchAndMayComeAgain) {
   EXPECT_EQ(loss(watch, {1}), "");
 }
 
+TEST_F(RankWatchTest, AFailureFromBeforeTheFirstLookCountsOnceItIsRepeated) {
+  RankFolder rank = sign_in(1);
+  rank.fail("no more memory");
+  const RankWatch watch(ranks_, 3, 60);
+  EXPECT_EQ(loss(watch, {1}), "") << "it may be of an earlier launch";
+  rank.show_life();
+  EXPECT_THAT(loss(watch, {1}), HasSubstr("rank 1: no more memory"));
+}
+
+TEST_F(RankWatchTest, ARankIsWaitedForOnlySoLong) {
+  RankWatch watch(ranks_, 3, 60);
+  EXPECT_FALSE(watch.await(1, 0.01));
+  const RankFolder rank = sign_in(1);
+  EXPECT_TRUE(watch.await(1, 60));
+}
+
+TEST_F(RankWatchTest, RanksThatSignedInAreGivenTimeToEnd) {
+  const auto has_ended = [&] {
+    return nlohmann::json::parse(read_text_file(path(1) / kLifeName)).at("ended").get<bool>();
+  };
+  RankFolder rank = sign_in(1);
+  sign_in_and_die(0);
+  await_ends(ranks_, 3, 0.01);
+  EXPECT_FALSE(has_ended());
+  std::thread end([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    rank.end();
+  });
+  await_ends(ranks_, 3, 60);
+  EXPECT_TRUE(has_ended());
+  end.join();
+}
+
 TEST_F(RankWatchTest, ARankOfANewRunFindsNoFolder) {
   { sign_in(1); }
   EXPECT_THROW(sign_in(1), InputError);
   const RankFolder resumed = sign_in(1, true);
   EXPECT_THROW(sign_in(1, true), InputError) << "while another process writes";
+}
+
+TEST_F(RankWatchTest, ARankHasComeOnceItShowsLifeThatWasNotThereBefore) {
+  const RankFolder early = sign_in(1);
+  RankWatch watch(ranks_, 3, 60);
+  EXPECT_FALSE(watch.has_come(1)) << "it may be of an earlier launch";
+  EXPECT_FALSE(watch.has_come(2));
+  early.show_life();
+  const RankFolder late = sign_in(2);
+  EXPECT_TRUE(watch.has_come(1));
+  EXPECT_TRUE(watch.has_come(2));
+}
+
+TEST_F(RankWatchTest, WhatIsMissingIsNamedAsTheOneWhoWaitsCallsIt) {
+  RankWatch watch(ranks_, 3, 60);
+  sign_in_and_die(0);
+  try {
+    watch.wait([] { return std::vector{0}; }, {}, "results");
+    FAIL() << "rank 0 is gone";
+  } catch (const DeviceError& error) {
+    EXPECT_THAT(error.what(), testing::ContainsRegex("run: results are missing: rank 0: process [0-9]+ is gone"));
+  }
+}
+
+TEST_F(RankWatchTest, BeforeAnybodySignsInTheFileOfRank0IsWaitedFor) {
+  EXPECT_FALSE(await_rank_0(folder_ / "suite.json", 60, [] { return true; }));
+  EXPECT_THROW(await_rank_0(folder_ / "suite.json", 0, {}), DeviceError);
+  EXPECT_TRUE(await_rank_0(folder_.write("suite.json", "{}"), 0, {}));
 }
 
 }  // namespace

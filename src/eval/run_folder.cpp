@@ -3,10 +3,8 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "base/error.h"
 #include "base/json_text.h"
@@ -14,6 +12,7 @@
 #include "base/untrusted_text.h"
 #include "base/whole_file.h"
 #include "eval/rank_folder.h"
+#include "eval/rank_watch.h"
 #include "eval/turn_journal.h"
 #include "eval/turn_table.h"
 
@@ -25,8 +24,7 @@ using Json = nlohmann::ordered_json;
 constexpr const char* kManifest = "manifest.json";
 constexpr const char* kTurns = "turns.json";
 constexpr const char* kRanks = "ranks";
-constexpr const char* kSameFields[] = {"schema", "version", "commit", "compiler", "configuration"};
-constexpr auto kPoll = std::chrono::milliseconds(50);
+constexpr const char* kSameFields[] = {"schema", "version", "commit", "program", "compiler", "configuration"};
 
 std::string pretty(const Json& object) {
   return object.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
@@ -39,21 +37,10 @@ std::string turns_text(const std::vector<TurnRecord>& turns) {
   return text + "\n]\n";
 }
 
-Json read_manifest(const std::filesystem::path& run) {
-  const std::filesystem::path file = run / kManifest;
-  if (!std::filesystem::exists(file))
-    input_error("{}: no {}, expected the directory of a run", run.string(), kManifest);
-  const std::string text = read_text_file(file);
-  if (!parse_json(text, file.string()).is_object()) input_error("{}: expected a JSON object", file.string());
-  return Json::parse(text);  // once more, for the order of its fields
-}
-
-// More ranks on a host have fewer threads each, and give the same tokens.
-void forgive_threads(Json& manifest, const Json& then) {
-  const Json::json_pointer threads("/configuration/engine/threads");
-  if (manifest.value("world", 1) == then.value("world", 1) || !manifest.contains(threads) || !then.contains(threads))
-    return;
-  manifest[threads] = then[threads];
+// What may differ is taken over from the other manifest.
+void forgive(Json& manifest, const Json& then, const char* field) {
+  const Json::json_pointer pointer(field);
+  if (manifest.contains(pointer) && then.contains(pointer)) manifest[pointer] = then[pointer];
 }
 
 }  // namespace
@@ -93,36 +80,40 @@ RunFolder RunFolder::create(const std::filesystem::path& path, const Json& manif
 }
 
 RunFolder RunFolder::open(const std::filesystem::path& path, const Json& manifest) {
-  const RunFolder folder(path);
-  folder.check_same_run(manifest);
+  RunFolder folder(path);
+  // More ranks on a host have fewer threads each, and give the same tokens.
+  const bool same_world = manifest.value("world", 1) == folder.manifest().value("world", 1);
+  if (const auto other = folder.first_other(manifest, /*same_threads=*/same_world))
+    input_error("--resume: {} as in {}", *other, (path / kManifest).string());
+  return folder;
+}
+
+RunFolder RunFolder::follow(const std::filesystem::path& path, const Json& manifest) {
+  RunFolder folder(path);
+  if (const auto other = folder.first_other(manifest, /*same_threads=*/false))
+    input_error("{}: {}, as rank 0 has it", (path / kManifest).string(), *other);
   return folder;
 }
 
 std::optional<RunFolder> RunFolder::join(const std::filesystem::path& path, const Json& manifest, double seconds,
                                          const std::function<bool()>& cancelled) {
-  const auto start = std::chrono::steady_clock::now();
-  while (!std::filesystem::exists(path / kManifest)) {
-    if (cancelled && cancelled()) return std::nullopt;
-    if (std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() > seconds)
-      device_error("{}: rank 0 has not created it within {:g} s", path.string(), seconds);
-    std::this_thread::sleep_for(kPoll);
-  }
-  const RunFolder folder(path);
+  if (!await_rank_0(path / kManifest, seconds, cancelled)) return std::nullopt;
+  RunFolder folder(path);
   if (folder.finished()) input_error("{}: exists already, expected a new directory, or --resume", path.string());
-  folder.check_same_run(manifest);
+  follow(path, manifest);
   if (const auto other =
           first_other_field(manifest.value("world", Json()), folder.manifest().value("world", Json()), "world"))
     input_error("{}: {}: exists already, expected a new directory, or --resume", path.string(), *other);
   return folder;
 }
 
-void RunFolder::check_same_run(const Json& manifest) const {
-  const Json then = this->manifest();
-  Json now = manifest;
-  forgive_threads(now, then);
+std::optional<std::string> RunFolder::first_other(Json now, bool same_threads) const {
+  const Json then = manifest();
+  forgive(now, then, "/configuration/draft/reason");  // it names the head as it was found from where one stood
+  if (!same_threads) forgive(now, then, "/configuration/engine/threads");
   for (const char* field : kSameFields)
-    if (const auto other = first_other_field(now.value(field, Json()), then.value(field, Json()), field))
-      input_error("--resume: {} as in {}", *other, (path_ / kManifest).string());
+    if (auto other = first_other_field(now.value(field, Json()), then.value(field, Json()), field)) return other;
+  return std::nullopt;
 }
 
 Json RunFolder::manifest() const {
@@ -138,14 +129,28 @@ bool RunFolder::finished() const {
 }
 
 std::filesystem::path RunFolder::rank_path(int rank) const {
-  return path_ / kRanks / fmt::format("{:04}", rank);
+  return path_ / kRanks / rank_folder_name(rank);
+}
+
+std::vector<int> RunFolder::ranks() const {
+  std::vector<int> found;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(path_ / kRanks, ignored))
+    if (const auto rank = rank_of_folder(entry.path().filename().string())) found.push_back(*rank);
+  std::ranges::sort(found);
+  return found;
+}
+
+void RunFolder::check_retired(int world) const {
+  for (const int rank : ranks())
+    if (const auto journal = rank_path(rank) / kJournalName; rank >= world && std::filesystem::exists(journal))
+      TurnJournal{journal};  // which a living process does not let go of
 }
 
 std::vector<TurnRecord> RunFolder::turns() const {
   std::map<std::pair<std::int64_t, std::int64_t>, TurnRecord> sorted;
-  std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator(path_ / kRanks, ignored))
-    for (TurnRecord& turn : read_journal(entry.path() / kJournalName)) {
+  for (const int rank : ranks())
+    for (TurnRecord& turn : read_journal(rank_path(rank) / kJournalName)) {
       const auto [place, is_new] = sorted.try_emplace({turn.record, turn.turn}, turn);
       if (!is_new && place->second.tokens != turn.tokens)
         input_error("{}: prompt {}, turn {}: two ranks answered it differently", path_.string(),
@@ -162,6 +167,15 @@ void RunFolder::finish(const Json& manifest, const std::vector<TurnRecord>& turn
   write_whole_file(path_ / "turns.csv", turns_csv(turns));
   write_whole_file(path_ / "summary.json", pretty(to_json(summary)));
   write_manifest(manifest);
+}
+
+Json read_manifest(const std::filesystem::path& run) {
+  const std::filesystem::path file = run / kManifest;
+  if (!std::filesystem::exists(file))
+    input_error("{}: no {}, expected the directory of a run", run.string(), kManifest);
+  const std::string text = read_text_file(file);
+  if (!parse_json(text, file.string()).is_object()) input_error("{}: expected a JSON object", file.string());
+  return Json::parse(text);  // once more, for the order of its fields
 }
 
 std::vector<TurnRecord> read_finished_turns(const std::filesystem::path& run) {

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <functional>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,11 +21,15 @@ class RunFolder {
   // A new one; it appears with its manifest, or not at all. Throws InputError when there is something at `path`
   // already, DeviceError when the disk does not take it.
   static RunFolder create(const std::filesystem::path& path, const nlohmann::ordered_json& manifest);
-  // That of an earlier run. Throws InputError when it is none, or when the run was another one: `schema`, `version`,
-  // `commit`, `compiler` and `configuration` of both manifests must be equal, and the message names the first field
-  // that is not. With another `world` the number of threads may be another one too.
+  // That of an earlier run, for rank 0. Throws InputError when it is none, or when the run was another one: `schema`,
+  // `version`, `commit`, `program`, `compiler` and `configuration` of both manifests must be equal, and the message
+  // names the first field that is not. Why those drafters were chosen does not count, nor does the number of threads
+  // where `world` is another one.
   static RunFolder open(const std::filesystem::path& path, const nlohmann::ordered_json& manifest);
-  // That which rank 0 of the same launch creates, once it is there. Throws InputError like open(), and when it is of
+  // That which rank 0 of the same launch goes on with, for the others. The same as open(), but each rank has threads of
+  // its own, as its host has cores.
+  static RunFolder follow(const std::filesystem::path& path, const nlohmann::ordered_json& manifest);
+  // That which rank 0 of the same launch creates, once it is there. Throws InputError like follow(), and when it is of
   // another launch; DeviceError after `seconds` without it. Nothing when it was cancelled.
   static std::optional<RunFolder> join(const std::filesystem::path& path, const nlohmann::ordered_json& manifest,
                                        double seconds, const std::function<bool()>& cancelled);
@@ -34,9 +39,14 @@ class RunFolder {
   void write_manifest(const nlohmann::ordered_json& manifest) const;
   bool finished() const;  // as the manifest says
   std::filesystem::path rank_path(int rank) const;
+  std::vector<int> ranks() const;  // all there ever were, in ascending order
 
-  // The finished turns of all ranks there ever were, by record and turn. Throws InputError when two of them answered
-  // one turn differently.
+  // Throws InputError while a process still writes as a rank of an earlier launch that one of `world` ranks does not
+  // have.
+  void check_retired(int world) const;
+
+  // The finished turns of all ranks there ever were, by record and turn; of a turn that several answered, that of the
+  // lowest rank. Throws InputError when they answered it differently.
   std::vector<TurnRecord> turns() const;
   // Writes turns.json, turns.csv, summary.json and, last of all, the manifest.
   void finish(const nlohmann::ordered_json& manifest, const std::vector<TurnRecord>& turns,
@@ -44,11 +54,13 @@ class RunFolder {
 
  private:
   explicit RunFolder(std::filesystem::path path) : path_(std::move(path)) {}
-  void check_same_run(const nlohmann::ordered_json& manifest) const;
+  std::optional<std::string> first_other(nlohmann::ordered_json now, bool same_threads) const;
 
   std::filesystem::path path_;
 };
 
+// manifest.json of a run. Throws InputError when there is none.
+nlohmann::ordered_json read_manifest(const std::filesystem::path& run);
 // turns.json of a finished run. Throws InputError when it is none.
 std::vector<TurnRecord> read_finished_turns(const std::filesystem::path& run);
 

@@ -134,6 +134,60 @@ TEST_F(RunFolderTest, OtherRanksJoinTheRunOfTheirLaunchOnly) {
   EXPECT_THAT(complaint([&] { join(manifest()); }), HasSubstr("exists already"));
 }
 
+TEST_F(RunFolderTest, WhyDraftersWereChosenMayBeToldDifferently) {
+  const auto found_at = [](const char* path) {
+    Json found = manifest();
+    found["configuration"]["draft"] = {{"drafters", "eagle3"}, {"reason", path}};
+    return found;
+  };
+  { RunFolder::create(path_, found_at("auto: heads/a fits this model")); }
+  EXPECT_EQ(refusal(found_at("auto: ../heads/a fits this model")), "");
+  Json other = found_at("--draft ngram");
+  other["configuration"]["draft"]["drafters"] = "ngram";
+  EXPECT_THAT(refusal(other), HasSubstr("configuration.draft.drafters"));
+}
+
+TEST_F(RunFolderTest, ABuildWithoutACommitIsKnownByItsProgram) {
+  Json first = manifest(), second = manifest();
+  first["program"] = "a";
+  second["program"] = "b";
+  { RunFolder::create(path_, first); }
+  EXPECT_EQ(refusal(first), "");
+  EXPECT_THAT(refusal(second), HasSubstr("--resume: program is "));
+}
+
+TEST_F(RunFolderTest, RanksOfOneLaunchMayHaveDifferentThreads) {
+  const RunFolder run = RunFolder::create(path_, manifest());
+  EXPECT_TRUE(RunFolder::join(path_, manifest(0, 1), 0, {}));
+  EXPECT_EQ(complaint([&] { RunFolder::follow(path_, manifest(0, 1)); }), "");
+  for (const auto& refused : {complaint([&] { RunFolder::follow(path_, manifest(1, 1)); }),
+                              complaint([&] { RunFolder::join(path_, manifest(1, 1), 0, {}); })})
+    EXPECT_EQ(refused, (path_ / "manifest.json").string() +
+                           ": configuration.sampling.seed is \"1\", expected \"0\", as rank 0 has it");
+}
+
+TEST_F(RunFolderTest, OfATurnThatSeveralRanksAnsweredThatOfTheLowestCounts) {
+  const RunFolder run = RunFolder::create(path_, manifest());
+  for (int rank = 12; rank > 0; --rank) {
+    TurnRecord again = turn(1);
+    again.seconds.decode = rank;
+    RankFolder(run.rank_path(rank), {.rank = rank, .world = 13}, false).add(again);
+  }
+  std::filesystem::create_directory(path_ / "ranks/notes");
+  EXPECT_THAT(run.ranks(), ElementsAre(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12));
+  EXPECT_EQ(run.turns().front().seconds.decode, 1);
+}
+
+TEST_F(RunFolderTest, ARankThatALaterLaunchDoesNotHaveMustBeGone) {
+  const RunFolder run = RunFolder::create(path_, manifest());
+  {
+    const RankFolder alive(run.rank_path(3), {.rank = 3, .world = 4}, false);
+    EXPECT_THAT(complaint([&] { run.check_retired(2); }), HasSubstr("0003: another process is writing to this run"));
+    EXPECT_EQ(complaint([&] { run.check_retired(4); }), "") << "it is of this launch";
+  }
+  EXPECT_EQ(complaint([&] { run.check_retired(2); }), "");
+}
+
 TEST_F(RunFolderTest, ASecondProcessIsRefused) {
   const RunFolder run = RunFolder::create(path_, manifest());
   const RankFolder rank(run.rank_path(0), {}, false);
@@ -145,7 +199,7 @@ TEST_F(RunFolderTest, DamagedFilesAreRefusedAndNamed) {
   const RunFolder run = RunFolder::create(path_, manifest());
   answer(run, 0, {1});
   std::ofstream(journal_, std::ios::app) << "{\"prompt_id\": 3}\n";
-  EXPECT_THAT(complaint([&] { run.turns(); }), HasSubstr("turns.jsonl: turn 2: expected a turn of an evaluation"));
+  EXPECT_THAT(complaint([&] { run.turns(); }), HasSubstr("turns.jsonl: turn 2: \"record\" is missing"));
   std::ofstream(path_ / "manifest.json") << "[]";
   EXPECT_THAT(refusal(manifest()), HasSubstr("manifest.json: expected a JSON object"));
   std::ofstream(path_ / "manifest.json") << "{";

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
 
 #include "base/untrusted_text.h"
 #include "eval/turn_figures.h"
@@ -16,14 +17,6 @@ double ratio(double a, double b) {
 void add(const TurnSeconds& one, TurnSeconds& sum) {
   sum.prefill += one.prefill;
   sum.decode += one.decode;
-}
-
-void add(const RoundTimes& one, RoundTimes& sum) {
-  sum.draft += one.draft;
-  sum.prepare += one.prepare;
-  sum.verify += one.verify;
-  sum.accept += one.accept;
-  sum.commit += one.commit;
 }
 
 std::string token_at(const std::vector<std::int32_t>& tokens, std::int64_t at, const std::string& finish) {
@@ -140,6 +133,22 @@ void add_accept_pos(std::span<const TurnRecord> turns, Summary& summary) {
         [&](const TurnRecord& turn) { return reached_at(turn, depth); }));
 }
 
+bool was_answered(const TurnRecord& turn) {
+  return !turn.error;
+}
+
+// Of turns some of which failed.
+Summary summarize_some(std::span<const TurnRecord> turns) {
+  std::vector<TurnRecord> answered;
+  std::ranges::copy_if(turns, std::back_inserter(answered), was_answered);
+  Summary summary = summarize(answered);
+  summary.failed = static_cast<std::int64_t>(turns.size() - answered.size());
+  const TurnRecord& first = *std::ranges::find_if_not(turns, was_answered);
+  summary.failure =
+      fmt::format("prompt {}, turn {}: {}", in_quotes(text_of(first.prompt_id)), first.turn, *first.error);
+  return summary;
+}
+
 }  // namespace
 
 std::optional<std::string> difference_text(const TurnRecord& turn) {
@@ -152,6 +161,7 @@ std::optional<std::string> difference_text(const TurnRecord& turn) {
 }
 
 Summary summarize(std::span<const TurnRecord> turns) {
+  if (!std::ranges::all_of(turns, was_answered)) return summarize_some(turns);
   Summary summary;
   for (const TurnRecord& turn : turns) {
     ++summary.turns;
@@ -159,7 +169,7 @@ Summary summarize(std::span<const TurnRecord> turns) {
     summary.rounds += static_cast<std::int64_t>(turn.accept_lengths.size());
     summary.drafted += accepted_of(turn);
     add(turn.seconds, summary.seconds);
-    add(turn.stages, summary.stages);
+    summary.stages += turn.stages;
   }
   summary.accept_length = accept_lengths(turns);
   summary.tau = ratio_of_sums(turns, tokens_after_first, rounds_of);

@@ -58,6 +58,8 @@ struct Summary {
   Estimate decode_tokens_per_second = {};  // without first tokens and prefill
   SpeedDistributions speeds = {};
   std::optional<BaselineComparison> compared = {};
+  std::int64_t failed = 0;                  // turns that could not be answered; they are in no other figure
+  std::optional<std::string> failure = {};  // the first of them: which turn, and why
 };
 
 Summary summarize(std::span<const TurnRecord> turns);

@@ -117,6 +117,26 @@ TEST(Summary, EveryFigureOfATurnHasItsDistribution) {
   EXPECT_EQ(summary.compared->drift.count, 0);
 }
 
+TEST(Summary, TurnsThatFailedAreToldAndInNoOtherFigure) {
+  TurnRecord failed{.prompt_id = "p", .turn = 2, .finish_reason = "error", .error = "too long"};
+  std::vector<TurnRecord> turns = two_turns();
+  const nlohmann::ordered_json whole = to_json(summarize(turns));
+  EXPECT_EQ(whole.at("failed"), 0);
+  EXPECT_TRUE(whole.at("first_failure").is_null());
+  turns.insert(turns.begin() + 1, failed);
+  failed.turn = 3;
+  turns.push_back(failed);
+  nlohmann::ordered_json some = to_json(summarize(turns));
+  EXPECT_EQ(some.at("failed"), 2);
+  EXPECT_EQ(some.at("first_failure"), "prompt \"p\", turn 2: too long");
+  EXPECT_THAT(
+      summary_text(summarize(turns)),
+      StartsWith("2 of 2 turns identical\nfailed turns          2; the first: prompt \"p\", turn 2: too long\n"));
+  some["failed"] = 0;
+  some["first_failure"] = nullptr;
+  EXPECT_EQ(some, whole);
+}
+
 TEST(Summary, RoundsAreFlattenedAndTheirIntervalIsDrawnFromTurns) {
   const Summary summary = summarize(two_turns());
   EXPECT_EQ(summary.accept_length.count, 9);

@@ -97,6 +97,8 @@ Json to_json(const Summary& summary) {
   std::vector<double> accept_pos;
   for (const Estimate& share : summary.accept_pos) accept_pos.push_back(share.value);
   Json object = {{"turns", summary.turns},
+                 {"failed", summary.failed},
+                 {"first_failure", nullptr},
                  {"tokens", summary.tokens},
                  {"rounds", summary.rounds},
                  {"accept_L", summary.accept_length.mean},
@@ -116,12 +118,15 @@ Json to_json(const Summary& summary) {
                  {"per_turn", speeds_json(summary.speeds)},
                  {"per_round", {{"accept_L", to_json(summary.accept_length)}}},
                  {"baseline", nullptr}};
+  if (summary.failure) object["first_failure"] = *summary.failure;
   if (summary.compared) object["baseline"] = comparison_json(*summary.compared);
   return object;
 }
 
 std::string summary_text(const Summary& summary) {
   std::string text = verdict(summary) + "\n";
+  if (summary.failed > 0)
+    text += row("failed turns", fmt::format("{}; the first: {}", summary.failed, *summary.failure));
   text += row("tokens", fmt::format("{} in {} verify steps", summary.tokens, summary.rounds));
   text += row("tau", fmt::format("{:.3f} (accept_L {:.3f})", summary.tau.value, summary.accept_length.mean));
   if (!summary.accept_pos.empty()) {

@@ -12,8 +12,8 @@ namespace espalier {
 
 class TurnJournal {
  public:
-  // Makes the file, or goes on behind its last whole line. Throws InputError when another process is writing to it or
-  // a line is no turn, DeviceError when the disk does not take it.
+  // Makes the file, or goes on behind its last whole line, whatever the lines say. Throws InputError when another
+  // process is writing to it, DeviceError when the disk does not take it.
   explicit TurnJournal(const std::filesystem::path& path);
   ~TurnJournal();
   TurnJournal(TurnJournal&& other) noexcept;

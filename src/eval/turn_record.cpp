@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "base/error.h"
+#include "base/json_field.h"
 #include "trace/record_json.h"
 
 namespace espalier {
@@ -11,6 +11,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+// Bounds for whoever counts with them: a tree has fewer levels.
 constexpr std::int64_t kMostLevels = 1 << 16;
 constexpr std::int64_t kMostRounds = std::int64_t{1} << 40;
 
@@ -18,8 +19,8 @@ Json seconds_json(const TurnSeconds& seconds) {
   return {{"prefill", seconds.prefill}, {"decode", seconds.decode}};
 }
 
-TurnSeconds seconds_from(const nlohmann::json& object) {
-  return {object.at("prefill").get<double>(), object.at("decode").get<double>()};
+TurnSeconds turn_seconds_from(const JsonField& field) {
+  return {seconds_from(field.at("prefill")), seconds_from(field.at("decode"))};
 }
 
 // Equal tokens are not written twice.
@@ -34,22 +35,14 @@ void add_baseline(const TurnRecord& record, Json& object) {
   object["baseline_finish_reason"] = record.baseline->finish_reason;
 }
 
-// Bounded, so that whoever counts with them needs no care: a tree has fewer levels.
-std::vector<std::int64_t> counts_from(const nlohmann::json& list, std::int64_t most, std::string_view where) {
-  auto counts = list.get<std::vector<std::int64_t>>();
-  for (std::int64_t count : counts)
-    if (count < 0 || count > most) input_error("{}: expected counts from 0 to {}, got {}", where, most, count);
-  return counts;
-}
-
-std::optional<BaselineTurn> baseline_from(const nlohmann::json& object, const TurnRecord& record,
-                                          std::string_view where) {
-  if (object.at("equal").is_null()) return std::nullopt;
-  BaselineTurn baseline{seconds_from(object.at("baseline_seconds")), record.tokens, record.finish_reason};
-  if (object.contains("retimed_seconds")) baseline.retimed = seconds_from(object.at("retimed_seconds"));
-  if (object.at("equal").get<bool>()) return baseline;
-  baseline.tokens = tokens_from(object.at("baseline_tokens"), where);
-  baseline.finish_reason = object.at("baseline_finish_reason").get<std::string>();
+std::optional<BaselineTurn> baseline_from(const JsonField& field, const TurnRecord& record) {
+  const JsonField equal = field.at("equal");
+  if (equal.is_null()) return std::nullopt;
+  BaselineTurn baseline{turn_seconds_from(field.at("baseline_seconds")), record.tokens, record.finish_reason};
+  if (const auto retimed = field.find("retimed_seconds")) baseline.retimed = turn_seconds_from(*retimed);
+  if (equal.boolean()) return baseline;
+  baseline.tokens = tokens_from(field.at("baseline_tokens"));
+  baseline.finish_reason = field.at("baseline_finish_reason").string();
   return baseline;
 }
 
@@ -78,26 +71,27 @@ Json to_json(const TurnRecord& record) {
   object["baseline_seconds"] = nullptr;
   object["equal"] = nullptr;
   if (record.baseline) add_baseline(record, object);
+  if (record.error) object["error"] = *record.error;
   return object;
 }
 
 TurnRecord turn_record_from(const nlohmann::json& object, std::string_view where) {
+  const JsonField field(object, where);
   TurnRecord record;
-  reading("a turn of an evaluation", where, [&] {
-    record.record = count_from(object.at("record"), where);
-    record.set = object.at("set").get<std::string>();
-    record.prompt_id = prompt_id_from(object.at("prompt_id"), where);
-    record.turn = count_from(object.at("turn"), where);
-    record.prompt = tokens_from(object.at("prompt"), where);
-    record.tokens = tokens_from(object.at("tokens"), where);
-    record.text = object.at("text").get<std::string>();
-    record.finish_reason = object.at("finish_reason").get<std::string>();
-    record.accept_lengths = counts_from(object.at("accept_lengths"), kMostLevels, where);
-    record.reached = counts_from(object.at("reached"), kMostRounds, where);
-    record.seconds = seconds_from(object.at("seconds"));
-    record.stages = times_from(object.at("stages"), where);
-    record.baseline = baseline_from(object, record, where);
-  });
+  record.record = count_from(field.at("record"));
+  record.set = field.at("set").string();
+  record.prompt_id = prompt_id_from(field.at("prompt_id"));
+  record.turn = count_from(field.at("turn"));
+  record.prompt = tokens_from(field.at("prompt"));
+  record.tokens = tokens_from(field.at("tokens"));
+  record.text = field.at("text").string();
+  record.finish_reason = field.at("finish_reason").string();
+  record.accept_lengths = field.at("accept_lengths").integers(0, kMostLevels);
+  record.reached = field.at("reached").integers(0, kMostRounds);
+  record.seconds = turn_seconds_from(field.at("seconds"));
+  record.stages = times_from(field.at("stages"));
+  record.baseline = baseline_from(field, record);
+  if (const auto error = field.find("error")) record.error = error->string();
   return record;
 }
 

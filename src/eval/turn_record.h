@@ -44,6 +44,7 @@ struct TurnRecord {
   TurnSeconds seconds = {};
   RoundTimes stages = {};  // of all rounds together
   std::optional<BaselineTurn> baseline = {};
+  std::optional<std::string> error = {};  // why it could not be answered; then it has neither tokens nor a baseline
 
   // The first token that differs from the baseline's, one past the shorter where it is a part of the other; nothing
   // when both are equal, reason to finish included, or without a baseline.

@@ -64,6 +64,14 @@ TEST(TurnRecord, TellsWhetherAndWhereItDiffersFromItsBaseline) {
   EXPECT_TRUE(plain_json(record).at("equal").is_null());
 }
 
+TEST(TurnRecord, OneThatFailedSaysWhyAndComesBack) {
+  const TurnRecord failed{.prompt_id = "p", .turn = 2, .finish_reason = "error", .error = "too long"};
+  EXPECT_EQ(plain_json(failed).at("error"), "too long");
+  EXPECT_EQ(turn_record_from(plain_json(failed), "here").error, "too long");
+  EXPECT_FALSE(plain_json(example()).contains("error"));
+  EXPECT_FALSE(turn_record_from(plain_json(example()), "here").error);
+}
+
 TEST(TurnRecord, EveryFieldThatIsMissingOrOfAnotherKindIsRefused) {
   const nlohmann::json whole = plain_json(example());
   for (const auto& [name, value] : whole.items()) {
@@ -82,7 +90,8 @@ TEST(TurnRecord, CountsThatCannotBeAreRefused) {
     for (std::int64_t count : {std::int64_t{-1}, INT64_MAX}) {
       nlohmann::json object = plain_json(example());
       object[name] = {count};
-      EXPECT_THAT(complaint([&] { turn_record_from(object, "here"); }), HasSubstr("here: expected counts from 0"))
+      EXPECT_THAT(complaint([&] { turn_record_from(object, "here"); }),
+                  HasSubstr(std::string("here: ") + name + "[0]: expected 0 to "))
           << name;
     }
 }

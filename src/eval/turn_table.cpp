@@ -12,35 +12,28 @@ constexpr const char* kHeadline =
     "set,prompt_id,turn,prompt_tokens,tokens,finish_reason,rounds,accept_L,tau,seconds,tokens_per_second,tpot,ttft,"
     "baseline_seconds,baseline_tokens_per_second,baseline_tpot,baseline_ttft,speed_up,equal\n";
 
-// In quotes where it must be (RFC 4180).
-std::string field(const std::string& text) {
-  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
-  std::string quoted = "\"";
-  for (char letter : text) quoted += letter == '"' ? std::string("\"\"") : std::string(1, letter);
-  return quoted + "\"";
-}
-
-std::string field(const std::optional<double>& number) {
+std::string number_field(const std::optional<double>& number) {
   return number ? fmt::format("{}", *number) : "";
 }
 
 std::string speed_fields(const TurnSeconds& seconds, const SpeedFigures& speed) {
-  return fmt::format("{},{},{},{}", seconds.whole(), field(speed.tokens_per_second), field(speed.tpot), speed.ttft);
+  return fmt::format("{},{},{},{}", seconds.whole(), number_field(speed.tokens_per_second), number_field(speed.tpot),
+                     speed.ttft);
 }
 
 std::string line(const TurnRecord& turn) {
-  const std::string fields[] = {field(turn.set),
-                                field(text_of(turn.prompt_id)),
+  const std::string fields[] = {csv_field(turn.set),
+                                csv_field(text_of(turn.prompt_id)),
                                 std::to_string(turn.turn),
                                 std::to_string(turn.prompt.size()),
                                 std::to_string(turn.tokens.size()),
-                                field(turn.finish_reason),
+                                csv_field(turn.finish_reason),
                                 std::to_string(turn.accept_lengths.size()),
-                                field(accept_length_of(turn)),
-                                field(tau_of(turn)),
-                                speed_fields(turn.seconds, speed_of(turn)),
+                                number_field(accept_length_of(turn)),
+                                number_field(tau_of(turn)),
+                                turn.error ? ",,," : speed_fields(turn.seconds, speed_of(turn)),
                                 turn.baseline ? speed_fields(turn.baseline->seconds, speed_of(*turn.baseline)) : ",,,",
-                                field(speed_up(turn)),
+                                number_field(speed_up(turn)),
                                 !turn.baseline            ? ""
                                 : turn.first_difference() ? "false"
                                                           : "true"};
@@ -53,6 +46,13 @@ std::string turns_csv(std::span<const TurnRecord> turns) {
   std::string text = kHeadline;
   for (const TurnRecord& turn : turns) text += line(turn);
   return text;
+}
+
+std::string csv_field(std::string_view text) {
+  if (text.find_first_of(",\"\r\n") == std::string_view::npos) return std::string(text);
+  std::string quoted = "\"";
+  for (const char c : text) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
+  return quoted + "\"";
 }
 
 }  // namespace espalier

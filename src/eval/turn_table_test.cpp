@@ -29,5 +29,18 @@ TEST(TurnTable, ALineATurnWithEmptyFieldsForWhatItDoesNotHave) {
             "mt_bench,\"a, \"\"b\"\"\",2,3,1,length,0,,,2.5,0.4,,0.5,,,,,,\n");
 }
 
+TEST(TurnTable, ATurnThatFailedHasNoTimes) {
+  const TurnRecord failed{
+      .set = "mt_bench", .prompt_id = "p", .turn = 2, .finish_reason = "error", .error = "too long"};
+  const std::string text = turns_csv(std::vector{failed});
+  EXPECT_EQ(text.substr(text.find('\n') + 1), "mt_bench,p,2,0,0,error,0,,,,,,,,,,,,\n");
+}
+
+TEST(TurnTable, FieldsWithCommasQuotesAndLineEndsAreQuoted) {
+  EXPECT_EQ(csv_field("plain"), "plain");
+  EXPECT_EQ(csv_field("a,\"b\"\nc"), "\"a,\"\"b\"\"\nc\"");
+  EXPECT_EQ(csv_field("\r"), "\"\r\"");
+}
+
 }  // namespace
 }  // namespace espalier

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "text/json_field.h"
+#include "base/json_field.h"
 
 namespace espalier {
 namespace {
@@ -39,7 +39,8 @@ Json setting_json(const SettingResult& setting) {
 template <typename Count>
 Json counts_over(std::span<const TurnRecord> turns, Count count) {
   std::vector<double> values;
-  for (const TurnRecord& turn : turns) values.push_back(static_cast<double>(count(turn)));
+  for (const TurnRecord& turn : turns)
+    if (!turn.error) values.push_back(static_cast<double>(count(turn)));
   return to_json(distribution_of(values));
 }
 
@@ -106,6 +107,16 @@ std::string table_row(const Json& setting, const Columns& columns) {
   for (const auto& [figure, heading] : columns)
     row += fmt::format("  {} {}", heading, shown(setting["figures"], figure));
   return row + "\n";
+}
+
+// What the screen shows of a setting; `width` is that of the longest label.
+std::string setting_lines(const Experiment& experiment, const Json& setting, std::size_t width) {
+  switch (experiment.kind) {
+    case ExperimentKind::stages: return fmt::format("  {}\n{}", label(setting), stage_lines(setting));
+    case ExperimentKind::attention_distance:
+      return fmt::format("  {}  share of top-1 attention by distance\n{}", label(setting), bucket_lines(setting));
+    default: return fmt::format("  {:<{}}{}", label(setting), width, table_row(setting, columns_of(experiment)));
+  }
 }
 
 }  // namespace
@@ -192,18 +203,7 @@ std::string result_text(const Experiment& experiment, const Json& result) {
   if (!result["skipped"].is_null()) return fmt::format("{}  skipped: {}\n", text, result["skipped"].get<std::string>());
   std::size_t width = 0;
   for (const Json& setting : result["settings"]) width = std::max(width, label(setting).size());
-  for (const Json& setting : result["settings"]) {
-    text += fmt::format("  {:<{}}", label(setting), width);
-    if (experiment.kind == ExperimentKind::stages) {
-      text += '\n';
-      text += stage_lines(setting);
-    } else if (experiment.kind == ExperimentKind::attention_distance) {
-      text += "  share of top-1 attention by distance\n";
-      text += bucket_lines(setting);
-    } else {
-      text += table_row(setting, columns_of(experiment));
-    }
-  }
+  for (const Json& setting : result["settings"]) text += setting_lines(experiment, setting, width);
   if (!result["failure"].is_null()) text += fmt::format("  failed: {}\n", result["failure"].get<std::string>());
   return text;
 }

@@ -38,6 +38,7 @@ struct SettingResult {
   std::string run = {};  // the folder of its run inside the suite's; empty: it has none
   Identity identity = {};
   nlohmann::ordered_json figures = nlohmann::ordered_json::object();
+  std::optional<std::string> failure = {};  // turns that could not be answered
 };
 
 struct ExperimentResult {

@@ -68,5 +68,25 @@ TEST(ExperimentResult, StandsBesideThePapersOwnFigures) {
   EXPECT_THAT(result_text(experiment, to_json(experiment, result)), HasSubstr("skipped: no head"));
 }
 
+TEST(ExperimentResult, NoLineOnTheScreenEndsInASpace) {
+  const Experiment experiment{.id = "e3", .title = "Stages", .kind = ExperimentKind::stages};
+  ExperimentResult result;
+  result.settings.resize(2);
+  const nlohmann::ordered_json stage = {
+      {"stage", "draft"}, {"per", "round"}, {"milliseconds", {{"mean", 1.5}}}, {"p99_over_mean", 2}};
+  for (SettingResult& setting : result.settings) {
+    setting.name = "m16";
+    setting.figures["stages"] = nlohmann::ordered_json::array({stage});
+  }
+  result.settings[0].drafter = "eagle3+ngram";
+  result.settings[1].drafter = "ngram";
+  EXPECT_EQ(result_text(experiment, to_json(experiment, result)),
+            "e3: Stages\n"
+            "  m16 (eagle3+ngram)\n"
+            "    draft        1.50 ms a round, p99/mean 2.0\n"
+            "  m16 (ngram)\n"
+            "    draft        1.50 ms a round, p99/mean 2.0\n");
+}
+
 }  // namespace
 }  // namespace espalier

@@ -6,9 +6,9 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/json_field.h"
 #include "base/json_text.h"
 #include "base/mapped_file.h"
-#include "text/json_field.h"
 
 namespace espalier {
 namespace {

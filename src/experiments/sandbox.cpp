@@ -240,8 +240,9 @@ class StartFolder {
 // Until it ends, or the time is over and it is killed with all its kin. The status as waitpid gives it.
 std::pair<int, bool> await(pid_t child, std::chrono::milliseconds wall_time) {
   const File handle(static_cast<int>(::syscall(SYS_pidfd_open, child, 0)));
+  const int refused = handle.get() < 0 ? errno : 0;
   bool late = false;
-  if (handle.get() >= 0) {
+  if (refused == 0) {
     const auto deadline = std::chrono::steady_clock::now() + wall_time;
     pollfd ended{handle.get(), POLLIN, 0};
     int ready = 0;
@@ -252,7 +253,7 @@ std::pair<int, bool> await(pid_t child, std::chrono::milliseconds wall_time) {
     } while (ready < 0 && errno == EINTR);
     late = ready == 0;
   }
-  if (late || handle.get() < 0) {
+  if (late || refused != 0) {
     ::kill(-child, SIGKILL);
     ::kill(child, SIGKILL);
   }
@@ -260,6 +261,8 @@ std::pair<int, bool> await(pid_t child, std::chrono::milliseconds wall_time) {
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
   ::kill(-child, SIGKILL);  // unconfined: what it left behind in its group
+  // A program that nobody could wait for has not failed.
+  if (refused != 0) device_error("sandbox: pidfd_open: {}", std::strerror(refused));
   return {status, late};
 }
 

@@ -8,10 +8,10 @@
 #include <span>
 
 #include "base/error.h"
+#include "base/json_field.h"
 #include "base/json_text.h"
 #include "base/mapped_file.h"
 #include "base/untrusted_text.h"
-#include "text/json_field.h"
 
 namespace espalier {
 namespace {
@@ -73,8 +73,8 @@ std::string filled(const JsonField& field) {
   return field.string();
 }
 
-// Small letters, digits and what may stand between them: it becomes a folder.
-std::string folder_name(const JsonField& field) {
+// Small letters, digits and what may stand between them: it becomes a folder beside those that are `taken`.
+std::string folder_name(const JsonField& field, std::span<const std::string_view> taken = {}) {
   const std::string& text = field.string();
   const bool fits = !text.empty() && text.size() <= 64 && std::isalnum(static_cast<unsigned char>(text[0])) &&
                     std::ranges::all_of(text, [](unsigned char c) {
@@ -83,6 +83,9 @@ std::string folder_name(const JsonField& field) {
   if (!fits)
     input_error("{}: expected small letters, digits, '-', '_' and '.', at most 64, got {}", field.where(),
                 in_quotes(text));
+  if (std::ranges::find(taken, text) != taken.end())
+    input_error("{}: {} is what a suite calls something of its own, expected another name", field.where(),
+                in_quotes(text));
   return text;
 }
 
@@ -90,6 +93,13 @@ template <typename Read>
 auto list_of(const JsonField& field, Read read) {
   std::vector<decltype(read(field))> values;
   for (const JsonField& element : field.elements()) values.push_back(read(element));
+  return values;
+}
+
+template <typename Read>
+auto filled_list_of(const JsonField& field, Read read, std::string_view what) {
+  auto values = list_of(field, read);
+  if (values.empty()) input_error("{}: expected one {} or more", field.where(), what);
   return values;
 }
 
@@ -127,8 +137,9 @@ PaperTable read_table(const JsonField& field) {
 
 Setting read_setting(const JsonField& field) {
   static constexpr std::string_view kKeys[] = {"name", "flags", "max_tokens"};
+  static constexpr std::string_view kTaken[] = {"prompts", "result.json"};
   check_keys(field, kKeys);
-  Setting setting{.name = folder_name(field.at("name"))};
+  Setting setting{.name = folder_name(field.at("name"), kTaken)};
   if (const auto flags = field.find("flags")) setting.flags = texts(*flags);
   if (const auto tokens = field.find("max_tokens")) setting.max_tokens = integer_in(*tokens, 1, 1 << 20);
   return setting;
@@ -154,10 +165,16 @@ PlotPlan read_plot(const JsonField& field) {
 }
 
 std::vector<std::string> read_drafters(const JsonField& field) {
-  return list_of(field, [](const JsonField& drafter) {
-    one_of(drafter, kDrafters);
-    return drafter.string();
-  });
+  std::set<std::string> known;
+  return filled_list_of(
+      field,
+      [&](const JsonField& drafter) {
+        one_of(drafter, kDrafters);
+        if (!known.insert(drafter.string()).second)
+          input_error("{}: {} is there already", drafter.where(), in_quotes(drafter.string()));
+        return drafter.string();
+      },
+      "drafter");
 }
 
 // Which keys a kind must have, and which of those that not all kinds have it may have.
@@ -196,7 +213,6 @@ void check_kind_keys(const JsonField& field, ExperimentKind kind) {
 }
 
 void check_distinct(const JsonField& field, std::span<const Setting> settings) {
-  if (settings.empty()) input_error("{}: expected one setting or more", field.where());
   std::set<std::string> names;
   for (const Setting& setting : settings)
     if (!names.insert(setting.name).second)
@@ -204,7 +220,8 @@ void check_distinct(const JsonField& field, std::span<const Setting> settings) {
 }
 
 void read_runs(const JsonField& field, Experiment& experiment) {
-  if (const auto prompts = field.find("prompts")) experiment.prompts = list_of(*prompts, read_source);
+  if (const auto prompts = field.find("prompts"))
+    experiment.prompts = filled_list_of(*prompts, read_source, "data set");
   if (const auto drafters = field.find("drafters")) experiment.drafters = read_drafters(*drafters);
   if (const auto axis = field.find("axis")) experiment.axis = filled(*axis);
   if (const auto flags = field.find("flags")) experiment.flags = texts(*flags);
@@ -213,7 +230,7 @@ void read_runs(const JsonField& field, Experiment& experiment) {
   if (const auto rounds = field.find("rounds")) experiment.rounds = integer_in(*rounds, 1, 1 << 30);
   if (const auto lengthening = field.find("lengthening")) experiment.lengthening = read_lengthening(*lengthening);
   if (const auto settings = field.find("settings")) {
-    experiment.settings = list_of(*settings, read_setting);
+    experiment.settings = filled_list_of(*settings, read_setting, "setting");
     check_distinct(*settings, experiment.settings);
   }
 }
@@ -261,11 +278,12 @@ Experiment experiment_from(const Json& object, const std::filesystem::path& file
                                                "reproduces",  "prompts",         "max_tokens", "drafters",      "axis",
                                                "flags",       "full_max_tokens", "settings",   "retimed_turns", "from",
                                                "lengthening", "rounds",          "plot"};
+  static constexpr std::string_view kTaken[] = {"baselines", "ranks", "suite.json"};
   const std::string where = file.string();
   const JsonField field(object, where);
   check_keys(field, kKeys);
   Experiment experiment{.file = file,
-                        .id = folder_name(field.at("id")),
+                        .id = folder_name(field.at("id"), kTaken),
                         .title = filled(field.at("title")),
                         .about = field.string_or("about", ""),
                         .kind = one_of(field.at("kind"), kKinds)};

@@ -84,6 +84,16 @@ TEST(SuiteFile, WhatIsWrongIsNamedWithFileAndKey) {
             "a.json: paper[0].rows.speed_up: 1 values, expected 2, one for each column");
   EXPECT_THAT(complaint(with(sweep(), "/drafters", {"psychic"})), HasSubstr("drafters[0]: expected one of head"));
   EXPECT_THAT(complaint(with(sweep(), "/flags", {1})), HasSubstr("flags[0]: expected a string"));
+  EXPECT_EQ(complaint(with(sweep(), "/drafters", Json::array())), "a.json: drafters: expected one drafter or more");
+  EXPECT_EQ(complaint(with(sweep(), "/drafters", {"head", "head"})), "a.json: drafters[1]: \"head\" is there already");
+  EXPECT_EQ(complaint(with(sweep(), "/prompts", Json::array())), "a.json: prompts: expected one data set or more");
+}
+
+TEST(SuiteFile, WhatASuiteKeepsBesideItsExperimentsIsNoNameForOne) {
+  for (const char* id : {"baselines", "ranks", "suite.json"})
+    EXPECT_THAT(complaint(with(sweep(), "/id", id)), HasSubstr("a.json: id: \"" + std::string(id) + "\" is what"));
+  for (const char* name : {"prompts", "result.json"})
+    EXPECT_THAT(complaint(with(sweep(), "/settings/0/name", name)), HasSubstr("expected another name"));
 }
 
 TEST(SuiteFile, AKindHasItsOwnKeys) {

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "eval/turn_table.h"
 #include "report/assets.h"
 #include "report/chart_parts.h"
 #include "report/markup.h"

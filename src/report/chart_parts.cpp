@@ -11,7 +11,7 @@ namespace espalier {
 namespace {
 
 constexpr std::size_t kColours = 6;
-constexpr double kDensities[] = {0.85, 0.35, 0.6, 0.1};
+constexpr double kDensities[] = {0.85, 0.3, 0.6, 0.1};
 constexpr std::string_view kStrokes[] = {"", "7 4", "2 3", "9 3 2 3"};
 
 // The shape of a marker around (x, y).
@@ -54,7 +54,8 @@ std::string series_density(const Chart& chart, std::size_t series) {
 }
 
 std::string chart_marker(const Chart& chart, std::size_t series, double x, double y, std::string_view tooltip) {
-  return fmt::format("<path class=\"marker {}\" d=\"{}\">{}</path>", series_class(chart, series),
+  const std::string density = chart.form == ChartForm::scatter ? series_density(chart, series) : "";  // they overlap
+  return fmt::format("<path class=\"marker {}\"{} d=\"{}\">{}</path>", series_class(chart, series), density,
                      marker_path(chart.series[series].paper ? 0 : series, x, y),
                      tooltip.empty() ? "" : fmt::format("<title>{}</title>", markup_text(tooltip)));
 }

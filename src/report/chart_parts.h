@@ -17,7 +17,7 @@ inline constexpr double kChartCharacter = 6.6;  // of a 12 pixel font, on averag
 // How a series is told from others: the class that colours it, and the strokes of its lines (an attribute, or nothing).
 std::string series_class(const Chart& chart, std::size_t series);
 std::string series_strokes(const Chart& chart, std::size_t series);
-// How densely a bar is filled (an attribute, or nothing): neighbours differ in grey too.
+// How densely bars, and marks that may overlap, are filled (an attribute, or nothing): neighbours differ in grey too.
 std::string series_density(const Chart& chart, std::size_t series);
 
 // The series' marker around (x, y).

@@ -102,7 +102,7 @@ TEST(Chart, BarsOfNeighboursDifferInGrey) {
   chart.series[1].paper = false;
   const std::string svg = chart_svg(chart);
   EXPECT_THAT(svg, HasSubstr("class=\"bar s0\" fill-opacity=\"0.85\""));
-  EXPECT_THAT(svg, HasSubstr("class=\"bar s1\" fill-opacity=\"0.35\""));
+  EXPECT_THAT(svg, HasSubstr("class=\"bar s1\" fill-opacity=\"0.3\""));
 }
 
 TEST(Chart, TextOfOthersIsEscaped) {

@@ -59,8 +59,10 @@ std::string identical_text(const Identity& identity) {
 
 Table settings_table(const ExperimentView& view) {
   const std::vector<PaperTable>& paper = view.experiment.paper;
-  Table table{.caption = "In brackets: 95 % confidence interval of the mean.",
-              .columns = {view.experiment.axis, "run", "identical"}};
+  const bool compared =
+      std::ranges::any_of(view.settings, [](const SettingView& one) { return one.setting->identity.turns > 0; });
+  Table table{.columns = {view.experiment.axis, "run"}};
+  if (compared) table.columns.push_back("identical");
   std::vector<std::string> figures;
   for (const std::string& figure : column_figures(view)) {
     if (!anyone_has(view, figure)) continue;
@@ -69,8 +71,8 @@ Table settings_table(const ExperimentView& view) {
     if (paper_has(paper, figure)) table.columns.push_back("paper");
   }
   for (const SettingView& one : view.settings) {
-    std::vector<Cell> row = {text_cell(one.setting->name), text_cell(one.series),
-                             text_cell(identical_text(one.setting->identity))};
+    std::vector<Cell> row = {text_cell(one.setting->name), text_cell(one.series)};
+    if (compared) row.push_back(text_cell(identical_text(one.setting->identity)));
     for (const std::string& figure : figures) {
       const FigureStyle style = figure_style(figure);
       row.push_back(figure_cell(figure_value(one.setting->figures, figure), style));
@@ -80,6 +82,7 @@ Table settings_table(const ExperimentView& view) {
     }
     table.add(std::move(row));
   }
+  if (table.has_intervals()) table.caption = "In brackets: 95 % confidence interval of the mean.";
   return table;
 }
 
@@ -173,8 +176,9 @@ void add_figures(const ExperimentView& view, ReportSection& section) {
 
 }  // namespace
 
-ReportSection experiment_section(const std::string& id, std::span<const ReportSource> sources) {
-  ReportSection section{.id = slug(id)};
+ReportSection experiment_section(const std::string& id, const std::string& section_id,
+                                 std::span<const ReportSource> sources) {
+  ReportSection section{.id = section_id};
   const bool several = std::ranges::count_if(sources, &ReportSource::suite) > 1;
   std::optional<ExperimentView> view;
   for (const ReportSource& source : sources)

@@ -10,7 +10,9 @@
 
 namespace espalier {
 
-// The experiment of this id in all sources that have it. Throws InputError where figures are not what its kind has.
-ReportSection experiment_section(const std::string& id, std::span<const ReportSource> sources);
+// The experiment in all sources that have it; `section_id` is a slug. Throws InputError where figures are not what its
+// kind has.
+ReportSection experiment_section(const std::string& id, const std::string& section_id,
+                                 std::span<const ReportSource> sources);
 
 }  // namespace espalier

@@ -37,7 +37,7 @@ std::vector<ReportSource> suite(const nlohmann::json& object) {
 }
 
 TEST(ExperimentSection, SettingsStandBesideThePaper) {
-  const ReportSection section = experiment_section("e2", suite(result("sweep", kSettings, kPaper)));
+  const ReportSection section = experiment_section("e2", "e2", suite(result("sweep", kSettings, kPaper)));
   ASSERT_EQ(section.tables.size(), 1u);
   const Table& table = section.tables[0];
   EXPECT_EQ(table.id, "e2-settings");
@@ -55,7 +55,7 @@ TEST(ExperimentSection, SettingsStandBesideThePaper) {
 }
 
 TEST(ExperimentSection, CurvesHaveIntervalsAndThePaperBesideThem) {
-  const ReportSection section = experiment_section("e2", suite(result("sweep", kSettings, kPaper)));
+  const ReportSection section = experiment_section("e2", "e2", suite(result("sweep", kSettings, kPaper)));
   ASSERT_EQ(section.charts.size(), 1u);
   const Chart& chart = section.charts[0];
   EXPECT_EQ(chart.form, ChartForm::line);
@@ -66,7 +66,7 @@ TEST(ExperimentSection, CurvesHaveIntervalsAndThePaperBesideThem) {
 }
 
 TEST(ExperimentSection, SecondsAreShownAsMilliseconds) {
-  const ReportSection section = experiment_section("e2", suite(result("sensitivity", kSettings)));
+  const ReportSection section = experiment_section("e2", "e2", suite(result("sensitivity", kSettings)));
   const auto& columns = section.tables[0].columns;
   const auto place = static_cast<std::size_t>(std::ranges::find(columns, "TTFT, ms") - columns.begin());
   ASSERT_LT(place, columns.size());
@@ -77,14 +77,14 @@ TEST(ExperimentSection, SuitesAreCompared) {
   std::vector<ReportSource> sources = suite(result("sweep", kSettings, kPaper));
   sources.push_back(sources[0]);
   sources[1].label = "other";
-  const ReportSection section = experiment_section("e2", sources);
+  const ReportSection section = experiment_section("e2", "e2", sources);
   EXPECT_EQ(section.tables[0].rows.size(), 4u);
   EXPECT_EQ(section.tables[0].rows[2][1].text, "other, eagle3");
   EXPECT_EQ(section.charts[0].series.size(), 3u);
 }
 
 TEST(ExperimentSection, StagesHaveTheirTails) {
-  const ReportSection section = experiment_section("e2", suite(result("stages", R"([
+  const ReportSection section = experiment_section("e2", "e2", suite(result("stages", R"([
     {"name": "m16", "drafter": "eagle3", "flags": [], "run": null, "identical": {"turns": 0, "identical": 0, "first_difference": null},
      "figures": {"rounds": 9, "stages": [{"stage": "verify", "per": "round", "share": 0.5, "p99_over_mean": 3.5,
        "milliseconds": {"count": 9, "mean": 12.5, "interval": [12, 13], "p50": 12, "p90": 20, "p99": 43.75}}]}}])")));
@@ -95,7 +95,7 @@ TEST(ExperimentSection, StagesHaveTheirTails) {
 }
 
 TEST(ExperimentSection, AttentionIsShownByDistance) {
-  const ReportSection section = experiment_section("e2", suite(result("attention-distance", R"([
+  const ReportSection section = experiment_section("e2", "e2", suite(result("attention-distance", R"([
     {"name": "all", "drafter": "eagle3", "flags": [], "run": null, "identical": {"turns": 0, "identical": 0, "first_difference": null},
      "figures": {"buckets": [{"distance": "256-511", "top1_share": 0.25, "attention_share": 0.125}]}}])")));
   EXPECT_EQ(section.tables[0].rows[0][2].number, 25);
@@ -105,10 +105,11 @@ TEST(ExperimentSection, AttentionIsShownByDistance) {
 TEST(ExperimentSection, WhatWentWrongIsSaid) {
   nlohmann::json object = result("mask-leakage", "[]");
   object["failure"] = "3 logits know of tokens they must not see";
-  EXPECT_THAT(experiment_section("e2", suite(object)).failures, Contains("3 logits know of tokens they must not see"));
+  EXPECT_THAT(experiment_section("e2", "e2", suite(object)).failures,
+              Contains("3 logits know of tokens they must not see"));
   object["failure"] = nullptr;
   object["skipped"] = "no head";
-  EXPECT_THAT(experiment_section("e2", suite(object)).words, Contains("skipped: no head"));
+  EXPECT_THAT(experiment_section("e2", "e2", suite(object)).words, Contains("skipped: no head"));
 }
 
 TEST(ExperimentSection, AResultThatIsNoneIsRefusedInOneLine) {
@@ -118,7 +119,7 @@ TEST(ExperimentSection, AResultThatIsNoneIsRefusedInOneLine) {
     EXPECT_THROW(report_experiment_from(object, "result.json"), InputError) << field;
   }
   try {
-    experiment_section("e2", suite(result("stages", R"([{"name": "a", "drafter": "", "flags": [], "run": null,
+    experiment_section("e2", "e2", suite(result("stages", R"([{"name": "a", "drafter": "", "flags": [], "run": null,
         "identical": {"turns": 0, "identical": 0, "first_difference": null}, "figures": {"stages": [{"stage": 3}]}}])")));
     ADD_FAILURE();
   } catch (const InputError& error) {

@@ -8,7 +8,7 @@
 namespace espalier {
 namespace {
 
-constexpr int kBins = 14;
+constexpr int kBins = 20;
 
 std::vector<double> edges_of(const std::vector<NamedSamples>& series) {
   double low = INFINITY, high = -INFINITY;

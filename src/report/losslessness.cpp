@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/untrusted_text.h"
 #include "eval/summary.h"
 #include "trace/failure_dump.h"
 
@@ -24,6 +25,12 @@ std::string dump_of_turn(const ReportRun& run, const TurnRecord& turn) {
 
 void add_run(const ReportRun& run, Losslessness& sum) {
   for (const TurnRecord& turn : run.turns) {
+    if (turn.error) {
+      ++sum.failed;
+      sum.failures.push_back(fmt::format("{}: prompt {}, turn {}: {}", run.label, in_quotes(text_of(turn.prompt_id)),
+                                         turn.turn, *turn.error));
+      continue;
+    }
     if (!turn.baseline) {
       ++sum.alone;
       continue;
@@ -68,6 +75,7 @@ std::string losslessness_text(const Losslessness& losslessness) {
   std::string text = fmt::format("{} of {} turns are identical with and without speculation.", losslessness.identical,
                                  losslessness.compared);
   if (losslessness.alone > 0) text += fmt::format(" {} more were not compared.", losslessness.alone);
+  if (losslessness.failed > 0) text += fmt::format(" {} could not be answered.", losslessness.failed);
   return text;
 }
 
@@ -75,6 +83,7 @@ nlohmann::ordered_json to_json(const Losslessness& losslessness) {
   return {{"turns", losslessness.compared},
           {"identical", losslessness.identical},
           {"not_compared", losslessness.alone},
+          {"failed", losslessness.failed},
           {"failures", losslessness.failures}};
 }
 

@@ -16,6 +16,7 @@ struct Losslessness {
   std::int64_t compared = 0;
   std::int64_t identical = 0;
   std::int64_t alone = 0;                  // turns without a baseline to compare with
+  std::int64_t failed = 0;                 // turns that could not be answered
   std::vector<std::string> failures = {};  // a line each, for people
 
   bool holds() const { return identical == compared && failures.empty(); }

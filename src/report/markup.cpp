@@ -1,6 +1,7 @@
 #include "report/markup.h"
 
 #include <algorithm>
+#include <cctype>
 #include <nlohmann/json.hpp>
 
 #include "text/utf8.h"
@@ -18,32 +19,56 @@ bool is_text(char32_t c) {
   return !control && !noncharacter;
 }
 
-void append_escaped(std::string_view character, std::string& markup) {
-  switch (character.front()) {
+void append_escaped(char c, std::string& markup) {
+  switch (c) {
     case '&': markup += "&amp;"; break;
     case '<': markup += "&lt;"; break;
     case '>': markup += "&gt;"; break;
     case '"': markup += "&quot;"; break;
     case '\'': markup += "&#39;"; break;
-    default: markup += character;
+    default: markup += c;
   }
 }
 
 }  // namespace
 
+std::string clean_text(std::string_view text) {
+  std::string clean;
+  clean.reserve(text.size());
+  while (!text.empty()) {
+    const Utf8Step step = utf8_step(text);
+    const bool kept = step.kind == Utf8Step::Kind::character && is_text(step.code_point);
+    clean += kept ? text.substr(0, step.size) : kReplacementCharacter;
+    text.remove_prefix(step.size);
+  }
+  return clean;
+}
+
 std::string markup_text(std::string_view text) {
   std::string markup;
   markup.reserve(text.size());
-  while (!text.empty()) {
-    const Utf8Step step = utf8_step(text);
-    if (step.kind == Utf8Step::Kind::character && is_text(step.code_point)) {
-      append_escaped(text.substr(0, step.size), markup);
-    } else {
-      markup += kReplacementCharacter;
-    }
-    text.remove_prefix(step.size);
-  }
+  for (const char c : clean_text(text)) append_escaped(c, markup);
   return markup;
+}
+
+std::string markdown_text(std::string_view text) {
+  constexpr std::string_view kSigns = "\\`*[]|~#";
+  std::string markdown;
+  markdown.reserve(text.size());
+  char before = ' ';
+  for (const char c : clean_text(text)) {
+    const bool edge = c == '_' && !std::isalnum(static_cast<unsigned char>(before));
+    if (c == '<' || c == '&') {
+      append_escaped(c, markdown);
+    } else if (c == '\n' || c == '\t') {
+      markdown += ' ';
+    } else {
+      if (edge || kSigns.find(c) != std::string_view::npos) markdown += '\\';
+      markdown += c;
+    }
+    before = c;
+  }
+  return markdown;
 }
 
 std::string script_json(const nlohmann::ordered_json& value) {
@@ -72,13 +97,6 @@ std::string slug(std::string_view text) {
   name.resize(std::min(name.size(), kLongestSlug));
   while (!name.empty() && name.back() == '-') name.pop_back();
   return name.empty() ? "x" : name;
-}
-
-std::string csv_field(std::string_view text) {
-  if (text.find_first_of(",\"\r\n") == std::string_view::npos) return std::string(text);
-  std::string quoted = "\"";
-  for (const char c : text) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
-  return quoted + "\"";
 }
 
 }  // namespace espalier

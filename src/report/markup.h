@@ -1,4 +1,4 @@
-// Text of others (prompts, answers, file names) inside HTML, SVG, scripts and CSV. Whatever bytes it has, it stays
+// Text of others (prompts, answers, file names) inside HTML, SVG, Markdown and scripts. Whatever bytes it has, it stays
 // text: bytes that are no UTF-8 and characters that no XML reader takes become U+FFFD. Pure functions.
 #pragma once
 
@@ -8,16 +8,19 @@
 
 namespace espalier {
 
+// As it is, without what is no text.
+std::string clean_text(std::string_view text);
+
 // For elements and for attributes in double quotes, of HTML and of XML.
 std::string markup_text(std::string_view text);
+
+// For a line or a table's cell of Markdown: one line, in which nothing is a sign.
+std::string markdown_text(std::string_view text);
 
 // JSON that can stand inside <script>: ASCII, and no character that could end the element or begin a comment in it.
 std::string script_json(const nlohmann::ordered_json& value);
 
 // A part of an id, of a file's name and of a link: a-z, 0-9 and single hyphens, at least one of them, not too long.
 std::string slug(std::string_view text);
-
-// A field of a line of comma-separated values, in quotes where it must be (RFC 4180).
-std::string csv_field(std::string_view text);
 
 }  // namespace espalier

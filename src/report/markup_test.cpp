@@ -40,6 +40,13 @@ TEST(Markup, EveryByteIsAnswered) {
   }
 }
 
+TEST(Markup, NothingInALineOfMarkdownIsASign) {
+  EXPECT_EQ(markdown_text("accept_L of EAGLE-Pangu's"), "accept_L of EAGLE-Pangu's");
+  EXPECT_EQ(markdown_text("a|b *c* _d_ `e` [f](g) <b> &amp; \\"),
+            "a\\|b \\*c\\* \\_d_ \\`e\\` \\[f\\](g) &lt;b> &amp;amp; \\\\");
+  EXPECT_EQ(markdown_text("# one\n\ttwo\xff"), "\\# one  two\uFFFD");
+}
+
 TEST(Markup, JsonInAScriptCannotEndIt) {
   const nlohmann::ordered_json value = {{"</script>", std::string(kHostile)}, {"line", "\u2028"}};
   const std::string script = script_json(value);
@@ -57,11 +64,6 @@ TEST(Markup, ASlugIsSafeInIdsFilesAndLinks) {
   EXPECT_EQ(slug("\"><script>"), "script");
   EXPECT_EQ(slug("\xff"), "x");
   EXPECT_EQ(slug(std::string(500, 'a')).size(), 60u);
-}
-
-TEST(Markup, FieldsWithCommasAndQuotesAreQuoted) {
-  EXPECT_EQ(csv_field("plain"), "plain");
-  EXPECT_EQ(csv_field("a,\"b\"\nc"), "\"a,\"\"b\"\"\nc\"");
 }
 
 }  // namespace

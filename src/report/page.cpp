@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "report/assets.h"
 #include "report/markup.h"
 
@@ -72,17 +74,29 @@ std::string section_html(const ReportSection& section) {
   return html + "</section>\n";
 }
 
+// Where the trees are that the page has no room for.
+std::string trees_beside(const std::vector<PageTurn>& turns) {
+  const auto beside = std::ranges::count_if(turns, [](const PageTurn& t) { return t.traced && t.embedded.empty(); });
+  if (beside == 0) return "";
+  return fmt::format(
+      "<p class=\"soft\">The trees of {} of {} turns lie in the folder turns beside this page: move them together, or "
+      "they "
+      "cannot be opened.</p>\n",
+      beside, turns.size());
+}
+
 std::string turns_html(const Page& page) {
   std::string html =
       "<section>\n<h2 id=\"turns-title\">Turns and trees</h2>\n"
-      "<p class=\"soft\">The number of a turn opens its rounds and their trees.</p>\n"
-      "<noscript><p class=\"soft\">Sorting, filtering and the trees need JavaScript; the list does "
-      "not.</p></noscript>\n"
-      "<div id=\"turn-view\" hidden></div>\n<div class=\"scroll\"><table id=\"turns\">";
-  html += headings_html(page.turns.columns) + "<tbody>\n";
+      "<p class=\"soft\">The number of a turn opens its rounds and their trees.</p>\n";
+  html += trees_beside(page.marks) +
+          "<noscript><p class=\"soft\">Sorting, filtering and the trees need JavaScript; the list does "
+          "not.</p></noscript>\n"
+          "<div id=\"turn-view\" hidden></div>\n<div class=\"scroll\"><table id=\"turns\">";
+  html += headings_html(page.turns) + "<tbody>\n";
   for (std::size_t i = 0; i < page.turns.rows.size(); ++i)
     html += fmt::format("<tr data-turn=\"{}\"{}{}>{}</tr>\n", i + 1, page.marks[i].traced ? " data-traced" : "",
-                        page.marks[i].differs ? " class=\"differs\"" : "", cells_html(page.turns.rows[i]));
+                        page.marks[i].wrong ? " class=\"differs\"" : "", cells_html(page.turns.rows[i]));
   return html + "</tbody></table></div>\n" + file_links("tables", page.turns.id, {"csv", "json"}) + "</section>\n";
 }
 

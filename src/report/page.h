@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -12,9 +13,14 @@
 
 namespace espalier {
 
+// The names of the page's own parts; sections have others.
+inline constexpr std::string_view kPageIds[] = {"runs",        "lossless",      "turns",
+                                                "turns-title", "turn-view",     "turn-filter",
+                                                "turn-count",  "configuration", "configuration-title"};
+
 // What the list of turns knows besides the table's cells.
 struct PageTurn {
-  bool differs = false;       // from its baseline
+  bool wrong = false;         // differs from its baseline, or could not be answered
   bool traced = false;        // its trees can be drawn
   std::string embedded = {};  // their data, as script_json(); empty: it lies in turns/N.js
 };

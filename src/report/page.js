@@ -98,7 +98,7 @@
   };
 
   const load = (number) => new Promise((done, failed) => {
-    const embedded = byId(`turn-data-${number}`);
+    const embedded = document.querySelector(`script#turn-data-${number}`);
     if (embedded) known.set(number, JSON.parse(embedded.textContent));
     if (known.has(number)) return done(known.get(number));
     waiting.set(number, done);
@@ -181,7 +181,7 @@
     const middle = node.x + node.width / 2;
     if (data.drafters.length > 1 && names) figures += ` ${names}`;
     return draw("g", {class: kind}, draw("title", {}, about),
-      draw("rect", {x: node.x, y: node.y - kBox.height / 2, width: node.width, height: kBox.height, rx: 6}),
+      draw("rect", {x: node.x, y: node.y - kBox.height / 2, width: node.width, height: kBox.height, rx: node.bonus ? 18 : 6}),
       draw("text", {class: "token", x: middle, y: node.y - 2}, node.label),
       draw("text", {class: "figures", x: middle, y: node.y + 13}, figures));
   };
@@ -190,7 +190,7 @@
     const {nodes, bonus, all, last} = treeLayout(data, round);
     const width = Math.max(...all.map((node) => node.x + node.width)) + kBox.margin;
     const height = Math.max(...all.map((node) => node.y)) + kBox.height / 2 + kBox.margin;
-    const svg = draw("svg", {class: "tree", role: "img", width, height, viewBox: `0 0 ${width} ${height}`,
+    const svg = draw("svg", {class: "tree", role: "img", width, height, viewBox: `0 0 ${width} ${height}`, "data-root": nodes[0].y,
       "aria-label": `tree of ${nodes.length} rows, ${round.v.length - 1} guesses accepted`});
     const edge = (node, kind, strength = 0) =>
       draw("path", {class: kind, d: curve(node.bonus ? last : nodes[node.parent], node), ...(kind === "branch" ? {"stroke-width": 1.2 + 2.8 * strength} : {})});
@@ -208,6 +208,7 @@
     }
 
     async open(number, round = 0) {
+      this.element.hidden = false;  // what is hidden has no size and takes no focus
       try {
         const data = await load(number);
         this.fill(number, data);
@@ -215,7 +216,6 @@
       } catch (error) {
         this.element.replaceChildren(make("p", {class: "failed"}, error.message));
       }
-      this.element.hidden = false;
     }
 
     fill(number, data) {
@@ -248,7 +248,11 @@
       const part = make("span", {class: "round", role: "button", tabindex: "0", title: `round ${i}`}, make("u", {}, words.join("")), own);
       const choose = () => this.show(i);
       part.addEventListener("click", choose);
-      part.addEventListener("keydown", (event) => { if (event.key === "Enter") choose(); });
+      part.addEventListener("keydown", (event) => {
+        if (event.key !== "Enter" && event.key !== " ") return;
+        event.preventDefault();
+        choose();
+      });
       return part;
     }
 
@@ -264,7 +268,9 @@
       this.place.textContent = `round ${this.round} \u00b7 ${rounds.length} rounds from 0`;
       const times = ["draft", "prepare", "verify", "accept", "commit"].map((stage, i) => `${stage} ${shown.m[i].toFixed(2)} ms`);
       this.facts.textContent = `${shown.p.length} ${shown.p.length === 1 ? "row" : "rows"}, ${shown.v.length - 1} of ${shown.p.length - 1} guesses accepted; ${times.join(", ")}`;
-      this.tree.replaceChildren(drawTree(this.data, shown));
+      const tree = drawTree(this.data, shown);
+      this.tree.replaceChildren(tree);
+      this.tree.scrollTop = tree.dataset.root - this.tree.clientHeight / 2;
       history.replaceState(null, "", `#turn-${this.number}-${this.round}`);
     }
 
@@ -290,6 +296,10 @@
     row.cells[0].replaceChildren(button(`${number}`, `trees of turn ${number}`, () => view.open(number)));
   }
   new TurnList(table);
-  const link = /^#turn-(\d+)-(\d+)$/.exec(location.hash);
-  if (link) view.open(Number(link[1]), Number(link[2]));
+  const openLinked = () => {
+    const link = /^#turn-(\d+)-(\d+)$/.exec(location.hash);
+    if (link) view.open(Number(link[1]), Number(link[2]));
+  };
+  window.addEventListener("hashchange", openLinked);
+  openLinked();
 })();

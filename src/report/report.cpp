@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "report/experiment_section.h"
+#include "report/markdown.h"
 #include "report/markup.h"
 #include "report/page.h"
 #include "report/run_traces.h"
@@ -41,6 +43,14 @@ std::vector<std::string> experiment_ids(const std::vector<ReportSource>& sources
   return ids;
 }
 
+// The slug of an experiment, with a number behind it where the page or another experiment has the same.
+std::string section_id(const std::string& experiment, std::set<std::string>& taken) {
+  const std::string name = slug(experiment);
+  std::string id = name;
+  for (int i = 2; !taken.insert(id).second; ++i) id = fmt::format("{}-{}", name, i);
+  return id;
+}
+
 Table configuration_table(const std::vector<ReportSource>& sources) {
   Table table{.id = "configuration",
               .columns = {"run", "model", "drafters", "rows", "device", "threads", "most tokens", "start", "commit"}};
@@ -68,7 +78,7 @@ class ReportWriter {
     page_.configuration = configuration_table(sources_);
     read_traces();
     add_runs();
-    for (const std::string& id : experiment_ids(sources_)) page_.sections.push_back(experiment_section(id, sources_));
+    add_experiments();
     add_facts();
     write_files();
     return page_.lossless;
@@ -87,7 +97,7 @@ class ReportWriter {
       for (const ReportRun& run : source.runs) {
         const std::size_t first = page_.marks.size();
         for (const TurnRecord& turn : run.turns)
-          page_.marks.push_back({.differs = turn.first_difference().has_value()});
+          page_.marks.push_back({.wrong = turn.error || turn.first_difference()});
         const auto sink = [&](std::size_t turn, const Json& data) { add_trees(first + turn, data); };
         const Json& configuration = run.manifest.contains("configuration") ? run.manifest["configuration"] : Json();
         const RunTraces traces =
@@ -126,6 +136,12 @@ class ReportWriter {
     add_throughput(runs, options_.paper, section);
     add_stages(stages_, section);
     page_.sections.push_back(std::move(section));
+  }
+
+  void add_experiments() {
+    std::set<std::string> taken(std::begin(kPageIds), std::end(kPageIds));
+    for (const std::string& id : experiment_ids(sources_))
+      page_.sections.push_back(experiment_section(id, section_id(id, taken), sources_));
   }
 
   void add_facts() {
@@ -167,6 +183,7 @@ class ReportWriter {
     write_table(page_.turns);
     write_table(page_.configuration);
     folder_.add("index.html", page_html(page_));
+    folder_.add("tables.md", page_markdown(page_));
     folder_.add(kReportFile, pretty({{"kind", "report"},
                                      {"schema", kSchema},
                                      {"version", program_version()},

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "eval/turn_table.h"
 #include "report/markup.h"
 
 namespace espalier {
@@ -62,9 +63,19 @@ std::string shown(const Cell& cell) {
   return cell.number ? fmt::format("{:.{}f}", *cell.number, cell.decimals) : cell.text;
 }
 
+bool has_number(const Table& table, std::size_t column) {
+  return std::ranges::any_of(table.rows, [&](const auto& row) { return row[column].number.has_value(); });
+}
+
 void Table::add(std::vector<Cell> row) {
   check(row.size() == columns.size(), "table {}: {} cells, expected {}", id, row.size(), columns.size());
   rows.push_back(std::move(row));
+}
+
+bool Table::has_intervals() const {
+  for (std::size_t i = 0; i < columns.size(); ++i)
+    if (has_interval(*this, i)) return true;
+  return false;
 }
 
 std::string cells_html(const std::vector<Cell>& row) {
@@ -73,16 +84,18 @@ std::string cells_html(const std::vector<Cell>& row) {
   return html;
 }
 
-std::string headings_html(const std::vector<std::string>& columns) {
+std::string headings_html(const Table& table) {
   std::string html = "<thead><tr>";
-  for (const std::string& column : columns) html += fmt::format("<th scope=\"col\">{}</th>", markup_text(column));
+  for (std::size_t i = 0; i < table.columns.size(); ++i)
+    html += fmt::format("<th scope=\"col\"{}>{}</th>", i > 0 && has_number(table, i) ? " class=\"number\"" : "",
+                        markup_text(table.columns[i]));
   return html + "</tr></thead>\n";
 }
 
 std::string to_html(const Table& table) {
   std::string html = fmt::format("<div class=\"scroll\"><table id=\"{}\">", table.id);
-  if (!table.caption.empty()) html += fmt::format("<caption>{}</caption>", markup_text(table.caption));
-  html += headings_html(table.columns) + "<tbody>\n";
+  if (!table.caption.empty()) html += fmt::format("<caption><span>{}</span></caption>", markup_text(table.caption));
+  html += headings_html(table) + "<tbody>\n";
   for (const auto& row : table.rows) html += fmt::format("<tr>{}</tr>\n", cells_html(row));
   return html + "</tbody></table></div>\n";
 }

@@ -33,12 +33,15 @@ struct Table {
   bool folded = false;                       // shown only when asked for
 
   void add(std::vector<Cell> row);
+  bool has_intervals() const;
 };
 
 std::string to_html(const Table& table);
-// The cells of a row, for those who write tables of their own.
+// The cells of a row and the headings, for those who write tables of their own.
 std::string cells_html(const std::vector<Cell>& row);
-std::string headings_html(const std::vector<std::string>& columns);
+std::string headings_html(const Table& table);
+// Whether a column has numbers in it.
+bool has_number(const Table& table, std::size_t column);
 // A column with an interval is followed by two more, "... low" and "... high".
 std::string to_csv(const Table& table);
 // {"id", "caption", "columns", "rows": [[cell]]}: a cell is null, a text, a number, or {"value", "interval"}.

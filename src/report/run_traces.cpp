@@ -19,22 +19,20 @@ std::multimap<TurnKey, std::size_t> places_of(const std::vector<TurnRecord>& tur
   return places;
 }
 
-// Two data sets may use the same ids; then the prompt tells them apart.
+// Two data sets may use the same ids; then the set tells them apart, and in traces that name none the prompt.
 std::optional<std::size_t> find_turn(const std::multimap<TurnKey, std::size_t>& places,
                                      const std::vector<TurnRecord>& turns, const TracedTurn& traced) {
   const auto [begin, end] = places.equal_range({traced.prompt_id, traced.turn});
-  for (auto place = begin; place != end; ++place)
-    if (turns[place->second].prompt == traced.prompt) return place->second;
+  for (auto place = begin; place != end; ++place) {
+    const TurnRecord& turn = turns[place->second];
+    if (turn.prompt == traced.prompt && (traced.set.empty() || turn.set == traced.set)) return place->second;
+  }
   return begin == end ? std::nullopt : std::optional(begin->second);
 }
 
 std::vector<std::int64_t> reached_of(const TracedTurn& traced) {
   std::vector<std::int64_t> reached;
-  for (const TracedRound& round : traced.rounds) {
-    const auto levels = static_cast<std::size_t>(round.judged_levels());
-    if (reached.size() < levels) reached.resize(levels);
-    for (std::size_t i = 0; i < levels; ++i) ++reached[i];
-  }
+  for (const TracedRound& round : traced.rounds) count_levels(round.judged_levels(), reached);
   return reached;
 }
 

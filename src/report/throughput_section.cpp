@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <optional>
 
 #include "eval/summary.h"
@@ -69,11 +70,15 @@ std::string identical_text(std::span<const TurnRecord> turns) {
   return compared == 0 ? "not compared" : fmt::format("{} of {}", identical, compared);
 }
 
+std::ptrdiff_t answered(std::span<const TurnRecord> turns) {
+  return std::ranges::count_if(turns, [](const TurnRecord& turn) { return !turn.error; });
+}
+
 Table side_by_side(const std::vector<MeasuredRun>& runs) {
   Table table{.caption = "Means with 95 % confidence intervals.", .columns = {"run", "turns", "identical"}};
   for (const char* figure : kSideBySide) table.columns.push_back(figure_style(figure).title);
   for (const MeasuredRun& run : runs) {
-    std::vector<Cell> row = {text_cell(run.label), number_cell(static_cast<double>(run.turns.size()), 0),
+    std::vector<Cell> row = {text_cell(run.label), number_cell(static_cast<double>(answered(run.turns)), 0),
                              text_cell(identical_text(run.turns))};
     for (const char* figure : kSideBySide)
       row.push_back(figure_cell(figure_value(run.figures, figure), figure_style(figure)));
@@ -118,12 +123,13 @@ std::vector<NamedSamples> samples(const std::vector<MeasuredRun>& runs, const Fi
   return all;
 }
 
+// Nothing where the turn could not be answered.
 std::optional<double> prompt_length(const TurnRecord& turn) {
-  return static_cast<double>(turn.prompt.size());
+  return turn.error ? std::nullopt : std::optional(static_cast<double>(turn.prompt.size()));
 }
 
 std::optional<double> answer_length(const TurnRecord& turn) {
-  return static_cast<double>(turn.tokens.size());
+  return turn.error ? std::nullopt : std::optional(static_cast<double>(turn.tokens.size()));
 }
 
 std::string turn_name(const TurnRecord& turn) {

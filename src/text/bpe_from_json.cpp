@@ -3,10 +3,10 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/json_field.h"
 #include "base/json_text.h"
 #include "base/untrusted_text.h"
 #include "text/bpe_tokenizer.h"
-#include "text/json_field.h"
 
 namespace espalier {
 namespace {

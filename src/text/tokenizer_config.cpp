@@ -3,9 +3,9 @@
 #include <charconv>
 
 #include "base/error.h"
+#include "base/json_field.h"
 #include "base/json_text.h"
 #include "base/untrusted_text.h"
-#include "text/json_field.h"
 
 namespace espalier {
 namespace {

@@ -3,13 +3,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <ctime>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "base/error.h"
 #include "base/json_text.h"
 #include "base/mapped_file.h"
-#include "base/untrusted_text.h"
+#include "base/utc_time.h"
 #include "base/whole_file.h"
 
 namespace espalier {
@@ -17,8 +17,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr FailureKind kKinds[] = {FailureKind::error, FailureKind::violation, FailureKind::mismatch};
-constexpr const char* kStages[] = {"prefill", "draft", "verify", "accept", "commit"};
+constexpr std::string_view kKinds[] = {"error", "violation", "mismatch"};  // in the order of FailureKind
+constexpr std::string_view kStages[] = {"prefill", "draft", "verify", "accept", "commit"};
 
 template <typename T>
 Json list_json(std::span<const T> values) {
@@ -115,68 +115,54 @@ Json dump_json(const FailureDump& dump, const RecordOrigin& origin) {
   return object;
 }
 
-FailureKind kind_from(const nlohmann::json& value, std::string_view where) {
-  const auto text = value.get<std::string>();
-  for (FailureKind kind : kKinds)
-    if (text == name(kind)) return kind;
-  input_error("{}: failure: expected error, violation or mismatch, got {}", where, in_quotes(text));
-}
-
-std::string stage_from(const nlohmann::json& value, std::string_view where) {
-  const auto text = value.get<std::string>();
-  if (std::ranges::find(kStages, text) == std::end(kStages))
-    input_error("{}: stage: expected prefill, draft, verify, accept or commit, got {}", where, in_quotes(text));
-  return text;
-}
-
-std::optional<Mismatch> mismatch_from(const nlohmann::json& object, std::string_view where) {
-  if (object.is_null()) return std::nullopt;
-  return Mismatch{.token = count_from(object.at("token"), where),
-                  .speculative = tokens_from(object.at("speculative"), where),
-                  .plain = tokens_from(object.at("plain"), where)};
+std::optional<Mismatch> mismatch_from(const JsonField& field) {
+  if (field.is_null()) return std::nullopt;
+  return Mismatch{.token = count_from(field.at("token")),
+                  .speculative = tokens_from(field.at("speculative")),
+                  .plain = tokens_from(field.at("plain"))};
 }
 
 void check_dump(const FailureDump& dump, std::string_view where) {
+  const bool in_a_round = dump.stage != "prefill", has_tree = in_a_round && dump.stage != "draft";
   if (dump.prompt.empty()) input_error("{}: expected a prompt, got an empty one", where);
-  if (dump.tree && (dump.answered.empty() || (*dump.tree)[0].token != dump.answered.back()))
+  if (dump.answered.empty() == in_a_round)
+    input_error("{}: answered: {} tokens in stage {}, expected {}", where, dump.answered.size(), dump.stage,
+                in_a_round ? "one or more" : "none");
+  if (in_a_round && static_cast<std::int64_t>(dump.answered.size()) >= dump.draw.max_tokens)
+    input_error("{}: answered: {} tokens, expected less than the {} that may be drawn", where, dump.answered.size(),
+                dump.draw.max_tokens);
+  if (dump.tree.has_value() != has_tree)
+    input_error("{}: tree: expected {} in stage {}", where, has_tree ? "one" : "none", dump.stage);
+  if (dump.tree && (*dump.tree)[0].token != dump.answered.back())
     input_error("{}: expected a tree below the last token answered, got one below {}", where, (*dump.tree)[0].token);
   if (dump.mismatch.has_value() != (dump.kind == FailureKind::mismatch))
     input_error("{}: expected two answers in a mismatch and nowhere else", where);
 }
 
-FailureDump dump_from(const nlohmann::json& object, std::string_view where) {
+FailureDump dump_from(const JsonField& record) {
   FailureDump dump;
-  dump.kind = kind_from(object.at("failure"), where);
-  dump.error = object.at("error").get<std::string>();
-  dump.stage = stage_from(object.at("stage"), where);
-  dump.prompt_id = prompt_id_from(object.at("prompt_id"), where);
-  dump.turn = count_from(object.at("turn"), where);
-  dump.round = count_from(object.at("round"), where);
-  dump.prompt = tokens_from(object.at("prompt"), where);
-  dump.answered = tokens_from(object.at("answered"), where);
-  if (!object.at("tree").is_null()) dump.tree = tree_from(object["tree"], where);
-  dump.drawn = tokens_from(object.at("drawn"), where);
-  dump.draw = draw_options_from(object.at("draw"), where);
-  dump.form = form_from(object, where);
-  dump.mismatch = mismatch_from(object.at("mismatch"), where);
-  dump.tables = object.at("tables");
-  dump.cache = object.at("cache");
-  check_dump(dump, where);
+  dump.kind = static_cast<FailureKind>(record.at("failure").one_of(kKinds));
+  dump.error = record.at("error").string();
+  dump.stage = kStages[record.at("stage").one_of(kStages)];
+  dump.prompt_id = prompt_id_from(record.at("prompt_id"));
+  dump.turn = count_from(record.at("turn"), 1);
+  dump.round = count_from(record.at("round"));
+  dump.prompt = tokens_from(record.at("prompt"));
+  dump.answered = tokens_from(record.at("answered"));
+  if (const JsonField tree = record.at("tree"); !tree.is_null()) dump.tree = tree_from(tree);
+  dump.drawn = tokens_from(record.at("drawn"));
+  dump.draw = draw_options_from(record.at("draw"));
+  dump.form = form_from(record);
+  dump.mismatch = mismatch_from(record.at("mismatch"));
+  dump.tables = record.at("tables").json();
+  dump.cache = record.at("cache").json();
+  check_dump(dump, record.where());
   return dump;
-}
-
-std::string utc_stamp() {
-  const std::time_t now = std::time(nullptr);
-  std::tm parts{};
-  gmtime_r(&now, &parts);
-  char text[sizeof "20261115T235959Z"];
-  std::strftime(text, sizeof text, "%Y%m%dT%H%M%SZ", &parts);
-  return text;
 }
 
 // Several failures of one process may fall into one second.
 std::filesystem::path free_name(const std::filesystem::path& folder) {
-  const std::string stem = fmt::format("espalier-dump-{}-{}", utc_stamp(), getpid());
+  const std::string stem = fmt::format("espalier-dump-{}-{}", utc_text(UtcForm::file_name), getpid());
   std::filesystem::path path = folder / (stem + ".json");
   for (int i = 2; std::filesystem::exists(path); ++i) path = folder / fmt::format("{}-{}.json", stem, i);
   return path;
@@ -209,12 +195,7 @@ std::string shown_token(std::span<const std::int32_t> tokens, std::size_t index,
 }  // namespace
 
 std::string_view name(FailureKind kind) {
-  switch (kind) {
-    case FailureKind::error: return "error";
-    case FailureKind::violation: return "violation";
-    case FailureKind::mismatch: return "mismatch";
-  }
-  return "unknown";
+  return kKinds[static_cast<std::size_t>(kind)];
 }
 
 FailureDump dump_of(const AnswerFailure& failure, std::exception_ptr error) {
@@ -278,9 +259,9 @@ std::filesystem::path write_failure_dump(const FailureDump& dump, const RecordOr
 
 ReadDump failure_dump_from(std::string_view text, std::string_view where) {
   const nlohmann::json object = parse_json(text, where);
-  ReadDump read{.origin = record_origin_from(object, "dump", where)};
-  reading("a failure dump", where, [&] { read.dump = dump_from(object, where); });
-  return read;
+  const JsonField record(object, where);
+  RecordOrigin origin = record_origin_from(record, "dump");
+  return {.dump = dump_from(record), .origin = std::move(origin)};
 }
 
 ReadDump read_failure_dump(const std::filesystem::path& path) {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -89,6 +90,7 @@ TEST_F(FailureDumpTest, EverythingAReplayNeedsSurvivesTheFile) {
   EXPECT_EQ(read.dump.mismatch->plain, dump.mismatch->plain);
   EXPECT_EQ(read.dump.draw.seed, dump.draw.seed);
   EXPECT_EQ(read.dump.draw.sampling.logit_bias, dump.draw.sampling.logit_bias);
+  EXPECT_EQ(read.dump.stage, "verify");
 }
 
 TEST_F(FailureDumpTest, TwoDumpsOfOneSecondHaveDifferentNames) {
@@ -110,19 +112,54 @@ TEST_F(FailureDumpTest, OtherSchemasVersionsAndKindsAreRefused) {
   EXPECT_THAT(refusal(bad), HasSubstr("expected a dump of espalier"));
 }
 
-TEST_F(FailureDumpTest, DumpsThatDoNotHoldTogetherAreRefused) {
+TEST_F(FailureDumpTest, EveryFieldIsNeeded) {
   const nlohmann::json good = written();
-  for (const char* field : {"prompt", "answered", "tree", "drawn", "draw", "stage", "failure", "mismatch", "error"}) {
+  for (const auto& [field, value] : good.items()) {
     nlohmann::json bad = good;
     bad.erase(field);
-    EXPECT_THAT(refusal(bad), HasSubstr("d.json: ")) << field;
+    const std::string expected =
+        field == "kind" ? "expected a dump of espalier" : fmt::format("\"{}\" is missing", field);
+    EXPECT_THAT(refusal(bad), HasSubstr(field == "commit" ? "accepted" : expected));
   }
-  nlohmann::json bad = good;
-  bad["tree"]["tokens"][0] = 4999;
-  EXPECT_THAT(refusal(bad), HasSubstr("expected a tree below the last token answered"));
-  bad = good;
-  bad["mismatch"] = nullptr;
-  EXPECT_THAT(refusal(bad), HasSubstr("mismatch"));
+}
+
+// What a damaged or hostile dump may say, by name, and what is said about it.
+TEST_F(FailureDumpTest, DumpsThatDoNotHoldTogetherAreRefusedInOneLine) {
+  struct Lie {
+    const char* complaint;
+    std::function<void(nlohmann::json&)> tell;
+  };
+  const Lie lies[] = {
+      {"expected a dump of espalier", [](auto& d) { d = 7; }},
+      {"d.json: a dump of version 1, expected ", [](auto& d) { d["version"] = 1; }},
+      {"d.json: failure: expected one of error, violation, mismatch, got \"flu\"",
+       [](auto& d) { d["failure"] = "flu"; }},
+      {"d.json: stage: expected one of prefill, draft, verify, accept, commit, got \"lunch\"",
+       [](auto& d) { d["stage"] = "lunch"; }},
+      {"d.json: error: expected a string, got array", [](auto& d) { d["error"] = nlohmann::json::array(); }},
+      {"d.json: prompt[0]: expected 0 to 2147483647, got -1", [](auto& d) { d["prompt"][0] = -1; }},
+      {"d.json: expected a prompt, got an empty one", [](auto& d) { d["prompt"] = nlohmann::json::array(); }},
+      {"d.json: answered: 0 tokens in stage verify, expected one or more",
+       [](auto& d) { d["answered"] = nlohmann::json::array(); }},
+      {"expected less than the 1 that may be drawn", [](auto& d) { d["draw"]["max_tokens"] = 1; }},
+      {"d.json: draw: --top-p: expected above 0 to 1, got 2", [](auto& d) { d["draw"]["top_p"] = 2; }},
+      {"d.json: tree: expected one in stage verify", [](auto& d) { d["tree"] = nullptr; }},
+      {"d.json: tree: expected none in stage draft", [](auto& d) { d["stage"] = "draft"; }},
+      {"d.json: expected a tree below the last token answered, got one below 4999",
+       [](auto& d) { d["tree"]["tokens"][0] = 4999; }},
+      {"d.json: tree.parents[0]: expected 0 to 4095, got -1", [](auto& d) { d["tree"]["parents"][0] = -1; }},
+      {"d.json: expected two answers in a mismatch and nowhere else", [](auto& d) { d["mismatch"] = nullptr; }},
+      {"d.json: expected two answers in a mismatch and nowhere else", [](auto& d) { d["failure"] = "error"; }},
+      {"d.json: mismatch.plain[0]: expected an integer, got string", [](auto& d) { d["mismatch"]["plain"][0] = "x"; }},
+      {"d.json: attention: expected one of fused, eager, got \"none\"", [](auto& d) { d["attention"] = "none"; }},
+  };
+  const nlohmann::json good = written();
+  for (const Lie& lie : lies) {
+    nlohmann::json bad = good;
+    lie.tell(bad);
+    EXPECT_THAT(refusal(bad), HasSubstr(lie.complaint));
+    EXPECT_EQ(refusal(bad).find('\n'), std::string::npos);
+  }
 }
 
 TEST_F(FailureDumpTest, AnErrorThatLeftNoDumpGoesOnAsItIs) {

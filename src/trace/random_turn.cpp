@@ -47,6 +47,7 @@ TracedTurn random_turn(std::uint64_t seed) {
   Random random(seed);
   TracedTurn turn{.prompt_id = PromptId("prompt/" + std::to_string(seed)), .turn = 1 + below(random, 3)};
   if (seed % 2 == 0) turn.prompt_id = static_cast<std::int64_t>(seed);
+  if (seed % 3 == 0) turn.set = "some set";
   for (int i = 1 + below(random, 20); i > 0; --i) turn.prompt.push_back(below(random, 1000));
   turn.tokens.push_back(below(random, 1000));
   for (int number = 0, rounds = 1 + below(random, 6); number < rounds; ++number) {

@@ -13,30 +13,37 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::int64_t kMostCount = std::int64_t{1} << 48;
+constexpr std::int64_t kMostId = std::numeric_limits<std::int32_t>::max();
+constexpr std::int64_t kAllSources = std::numeric_limits<SourceSet>::max();
+constexpr double kMinusInfinity = -std::numeric_limits<double>::infinity();
+
+constexpr std::string_view kAttentions[] = {"fused", "eager"};
+constexpr std::string_view kMasks[] = {"list", "dense"};
 
 // A number, or null for minus infinity, which JSON has no word for.
 Json or_null(double value) {
   return std::isinf(value) ? Json() : Json(value);
 }
 
-double number_or_infinity(const nlohmann::json& value) {
-  return value.is_null() ? -std::numeric_limits<double>::infinity() : value.get<double>();
+float float_from(const JsonField& field) {
+  const double number = field.number();
+  if (std::abs(number) > std::numeric_limits<float>::max())
+    input_error("{}: expected a number that 32 bits hold, got {}", field.where(), number);
+  return static_cast<float>(number);
 }
 
-std::int32_t int32_from(const nlohmann::json& value, std::string_view where) {
-  const auto number = value.get<std::int64_t>();
-  if (number < 0 || number > std::numeric_limits<std::int32_t>::max())
-    input_error("{}: expected a number from 0 to {}, got {}", where, std::numeric_limits<std::int32_t>::max(),
-                in_quotes(value.dump()));
-  return static_cast<std::int32_t>(number);
-}
-
-const nlohmann::json& list_of(const nlohmann::json& object, const char* name, std::size_t size,
-                              std::string_view where) {
-  const nlohmann::json& list = object.at(name);
-  if (!list.is_array() || list.size() != size)
-    input_error("{}: tree: expected {} {}, got {}", where, size, name, list.is_array() ? list.size() : 0);
+// One entry for each node of a tree.
+JsonField list_of(const JsonField& tree, const char* name, std::size_t nodes) {
+  JsonField list = tree.at(name);
+  if (list.array().size() != nodes)
+    input_error("{}: expected {}, one for each node, got {}", list.where(), nodes, list.array().size());
   return list;
+}
+
+double score_at(const JsonField& scores, std::size_t node) {
+  const nlohmann::json& value = scores.array()[node];
+  if (value.is_null()) return kMinusInfinity;
+  return value.is_number() ? value.get<double>() : scores.element(node).number();
 }
 
 Json bias_json(const SamplingOptions& sampling) {
@@ -45,25 +52,20 @@ Json bias_json(const SamplingOptions& sampling) {
   return list;
 }
 
-void read_bias(const nlohmann::json& list, std::string_view where, SamplingOptions& sampling) {
-  for (const auto& pair : list)
-    sampling.logit_bias.insert_or_assign(int32_from(pair.at(0), where),
-                                         static_cast<float>(number_or_infinity(pair.at(1))));
+void read_bias(const JsonField& list, SamplingOptions& sampling) {
+  for (const JsonField& pair : list.elements()) {
+    if (pair.array().size() != 2)
+      input_error("{}: expected an id and a value, got {} values", pair.where(), pair.array().size());
+    const auto id = static_cast<std::int32_t>(pair.element(0).integer(0, kMostId));
+    const JsonField bias = pair.element(1);
+    sampling.logit_bias.insert_or_assign(id, bias.is_null() ? static_cast<float>(kMinusInfinity) : float_from(bias));
+  }
 }
 
 // In a message: numbers as they are, anything else in quotes and not too long.
 std::string shown(const nlohmann::json& value) {
   if (value.is_number()) return value.dump();
   return in_quotes(value.is_string() ? value.get_ref<const std::string&>() : value.dump());
-}
-
-template <typename Form>
-Form one_of(const nlohmann::json& value, std::string_view where, Form first, Form second) {
-  const auto text = value.get<std::string>();
-  if (text == name(first)) return first;
-  if (text != name(second))
-    input_error("{}: expected {} or {}, got {}", where, name(first), name(second), in_quotes(text));
-  return second;
 }
 
 }  // namespace
@@ -80,31 +82,28 @@ Json record_head(std::string_view kind, const RecordOrigin& origin) {
           {"configuration", origin.configuration}};
 }
 
-RecordOrigin record_origin_from(const nlohmann::json& object, std::string_view kind, std::string_view where) {
-  if (!object.is_object() || !object.contains("kind") || object["kind"] != kind)
-    input_error("{}: expected a {} of espalier, got {}", where, kind, in_quotes(object.dump()));
-  RecordOrigin origin;
-  reading(fmt::format("a {} of espalier", kind), where, [&] {
-    if (object.at("schema") != kRecordSchema)
-      input_error("{}: a {} of schema {}, expected {}", where, kind, shown(object["schema"]), kRecordSchema);
-    if (object.at("version") != program_version())
-      input_error("{}: a {} of version {}, expected {}, that of this program", where, kind, shown(object["version"]),
-                  program_version());
-    if (!object.at("commit").is_null()) origin.commit = object["commit"].get<std::string>();
-    origin.configuration = object.at("configuration");
-  });
-  return origin;
+RecordOrigin record_origin_from(const JsonField& record, std::string_view kind) {
+  const auto found = record.is_object() ? record.find("kind") : std::nullopt;
+  if (!found || !found->is_string() || found->string() != kind)
+    input_error("{}: expected a {} of espalier, got {}", record.where(), kind, in_quotes(record.json().dump()));
+  const JsonField schema = record.at("schema"), version = record.at("version");
+  if (schema.json() != kRecordSchema)
+    input_error("{}: a {} of schema {}, expected {}", record.where(), kind, shown(schema.json()), kRecordSchema);
+  if (!version.is_string() || version.string() != program_version())
+    input_error("{}: a {} of version {}, expected {}, that of this program", record.where(), kind,
+                shown(version.json()), program_version());
+  return {.commit = record.string_or("commit", ""), .configuration = record.at("configuration").json()};
 }
 
 Json json_of(const PromptId& id) {
   return std::visit([](const auto& value) { return Json(value); }, id);
 }
 
-PromptId prompt_id_from(const nlohmann::json& value, std::string_view where) {
-  if (value.is_string()) return value.get<std::string>();
-  if (!value.is_number_integer())
-    input_error("{}: prompt_id: expected a text or an integer, got {}", where, in_quotes(value.dump()));
-  return value.get<std::int64_t>();
+PromptId prompt_id_from(const JsonField& field) {
+  if (field.is_string()) return field.string();
+  if (!field.json().is_number_integer())
+    input_error("{}: expected a text or an integer, got {}", field.where(), in_quotes(field.json().dump()));
+  return field.integer();
 }
 
 Json json_of(const TokenTree& tree) {
@@ -118,25 +117,24 @@ Json json_of(const TokenTree& tree) {
   return {{"parents", parents}, {"tokens", tokens}, {"scores", scores}, {"sources", sources}};
 }
 
-TokenTree tree_from(const nlohmann::json& object, std::string_view where) {
-  const nlohmann::json& parents = object.at("parents");
-  if (!parents.is_array() || parents.empty() || parents.size() > kMaxTreeRows)
-    input_error("{}: tree: expected 1 to {} parents, got {}", where, kMaxTreeRows,
-                parents.is_array() ? parents.size() : 0);
-  const auto& tokens = list_of(object, "tokens", parents.size(), where);
-  const auto& scores = list_of(object, "scores", parents.size(), where);
-  const auto& sources = list_of(object, "sources", parents.size(), where);
-  TokenTree tree(int32_from(tokens[0], where));
-  if (parents[0] != 0 || scores[0] != 0)
-    input_error("{}: tree: expected parent 0 and score 0 at the root, got {}", where,
-                in_quotes(parents[0].dump() + ", " + scores[0].dump()));
+TokenTree tree_from(const JsonField& field) {
+  const std::vector<std::int64_t> parents = field.at("parents").integers(0, kMaxTreeRows - 1);
+  if (parents.empty() || parents.size() > kMaxTreeRows)
+    input_error("{}: expected 1 to {} nodes, got {}", field.where(), kMaxTreeRows, parents.size());
+  const auto tokens = list_of(field, "tokens", parents.size()).integers(0, kMostId);
+  const auto sources = list_of(field, "sources", parents.size()).integers(0, kAllSources);
+  const JsonField scores = list_of(field, "scores", parents.size());
+  if (parents[0] != 0 || score_at(scores, 0) != 0 || sources[0] != 0)
+    input_error("{}: expected parent 0, score 0 and no sources at the root, got {}, {} and {}", field.where(),
+                parents[0], score_at(scores, 0), sources[0]);
+  TokenTree tree(static_cast<std::int32_t>(tokens[0]));
   try {
     for (std::size_t i = 1; i < parents.size(); ++i)
-      tree.append(int32_from(parents[i], where), {.token = int32_from(tokens[i], where),
-                                                  .score = number_or_infinity(scores[i]),
-                                                  .sources = sources[i].get<SourceSet>()});
+      tree.append(static_cast<int>(parents[i]), {.token = static_cast<std::int32_t>(tokens[i]),
+                                                 .score = score_at(scores, i),
+                                                 .sources = static_cast<SourceSet>(sources[i])});
   } catch (const std::logic_error& error) {  // what a tree may not be, the tree knows best
-    input_error("{}: {}", where, error.what());
+    input_error("{}: {}", field.where(), error.what());
   }
   return tree;
 }
@@ -149,11 +147,19 @@ Json json_of(const RoundTimes& times) {
           {"commit", times.commit}};
 }
 
-RoundTimes times_from(const nlohmann::json& object, std::string_view where) {
-  if (!object.is_object())
-    input_error("{}: expected the seconds of the stages, got {}", where, in_quotes(object.dump()));
-  const auto at = [&](const char* name) { return object.at(name).get<double>(); };
+RoundTimes times_from(const JsonField& field) {
+  const auto at = [&](const char* name) { return seconds_from(field.at(name)); };
   return {at("draft"), at("prepare"), at("verify"), at("accept"), at("commit")};
+}
+
+Json json_of(const SamplingOptions& options) {
+  return {{"temperature", options.temperature},
+          {"top_k", options.top_k},
+          {"top_p", options.top_p},
+          {"min_p", options.min_p},
+          {"repeat_penalty", options.repeat_penalty},
+          {"presence_penalty", options.presence_penalty},
+          {"frequency_penalty", options.frequency_penalty}};
 }
 
 DrawOptions DrawOptions::of(const GenerateOptions& options) {
@@ -165,66 +171,61 @@ GenerateOptions DrawOptions::generate_options() const {
 }
 
 Json json_of(const DrawOptions& options) {
-  const SamplingOptions& sampling = options.sampling;
-  return {{"temperature", sampling.temperature},
-          {"top_k", sampling.top_k},
-          {"top_p", sampling.top_p},
-          {"min_p", sampling.min_p},
-          {"repeat_penalty", sampling.repeat_penalty},
-          {"presence_penalty", sampling.presence_penalty},
-          {"frequency_penalty", sampling.frequency_penalty},
-          {"logit_bias", bias_json(sampling)},
-          {"seed", options.seed},
-          {"max_tokens", options.max_tokens}};
+  Json object = json_of(options.sampling);
+  object["logit_bias"] = bias_json(options.sampling);
+  object["seed"] = options.seed;
+  object["max_tokens"] = options.max_tokens;
+  return object;
 }
 
-DrawOptions draw_options_from(const nlohmann::json& object, std::string_view where) {
+DrawOptions draw_options_from(const JsonField& field) {
   DrawOptions options;
   SamplingOptions& sampling = options.sampling;
-  const auto number = [&](const char* name) { return object.at(name).get<float>(); };
-  sampling.temperature = number("temperature");
-  sampling.top_k = object.at("top_k").get<std::int64_t>();
-  sampling.top_p = number("top_p");
-  sampling.min_p = number("min_p");
-  sampling.repeat_penalty = number("repeat_penalty");
-  sampling.presence_penalty = number("presence_penalty");
-  sampling.frequency_penalty = number("frequency_penalty");
-  read_bias(object.at("logit_bias"), where, sampling);
-  options.seed = object.at("seed").get<std::uint64_t>();
-  options.max_tokens = count_from(object.at("max_tokens"), where);
+  sampling.temperature = float_from(field.at("temperature"));
+  sampling.top_k = field.at("top_k").integer();
+  sampling.top_p = float_from(field.at("top_p"));
+  sampling.min_p = float_from(field.at("min_p"));
+  sampling.repeat_penalty = float_from(field.at("repeat_penalty"));
+  sampling.presence_penalty = float_from(field.at("presence_penalty"));
+  sampling.frequency_penalty = float_from(field.at("frequency_penalty"));
+  read_bias(field.at("logit_bias"), sampling);
+  options.seed = field.at("seed").natural();
+  options.max_tokens = count_from(field.at("max_tokens"));
+  try {
+    check_options(sampling);
+  } catch (const InputError& error) {
+    input_error("{}: {}", field.where(), error.what());
+  }
   return options;
 }
 
-std::vector<std::int32_t> tokens_from(const nlohmann::json& list, std::string_view where) {
-  if (!list.is_array()) input_error("{}: expected a list of tokens, got {}", where, in_quotes(list.dump()));
-  std::vector<std::int32_t> tokens;
-  tokens.reserve(list.size());
-  for (const auto& value : list) tokens.push_back(int32_from(value, where));
-  return tokens;
+std::vector<std::int32_t> tokens_from(const JsonField& field) {
+  const std::vector<std::int64_t> ids = field.integers(0, kMostId);
+  return {ids.begin(), ids.end()};
 }
 
-std::int64_t count_from(const nlohmann::json& value, std::string_view where) {
-  const auto count = value.get<std::int64_t>();
-  if (!value.is_number_integer() || count < 0 || count > kMostCount)
-    input_error("{}: expected a count from 0 to {}, got {}", where, kMostCount, in_quotes(value.dump()));
-  return count;
+std::int64_t count_from(const JsonField& field, std::int64_t least) {
+  return field.integer(least, kMostCount);
+}
+
+double seconds_from(const JsonField& field) {
+  const double seconds = field.number();
+  if (seconds < 0) input_error("{}: expected 0 seconds or more, got {}", field.where(), seconds);
+  return seconds;
 }
 
 std::string_view name(AttentionOp attention) {
-  return attention == AttentionOp::eager ? "eager" : "fused";
+  return kAttentions[attention == AttentionOp::eager ? 1 : 0];
 }
 
 std::string_view name(MaskForm mask) {
-  return mask == MaskForm::dense ? "dense" : "list";
+  return kMasks[mask == MaskForm::dense ? 1 : 0];
 }
 
-Json json_of(const StepForm& form) {
-  return {{"attention", name(form.attention)}, {"mask", name(form.mask)}};
-}
-
-StepForm form_from(const nlohmann::json& object, std::string_view where) {
-  return {.attention = one_of(object.at("attention"), where, AttentionOp::fused, AttentionOp::eager),
-          .mask = one_of(object.at("mask"), where, MaskForm::list, MaskForm::dense)};
+StepForm form_from(const JsonField& record) {
+  const bool eager = record.at("attention").one_of(kAttentions) == 1, dense = record.at("mask").one_of(kMasks) == 1;
+  return {.attention = eager ? AttentionOp::eager : AttentionOp::fused,
+          .mask = dense ? MaskForm::dense : MaskForm::list};
 }
 
 std::string one_line(const Json& object) {

@@ -1,6 +1,6 @@
 // What traces and failure dumps have in common: who wrote them, and how ids, trees and times look as JSON
 // (docs/traces.md). Records of another schema or of another version of the program are refused in one line. Pure
-// functions; the *_from functions throw InputError "where: ..." and believe nothing.
+// functions; the *_from functions throw InputError "where: field: ..." and believe nothing.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/json_field.h"
 #include "decode/request.h"
 #include "trace/prompt_id.h"
 
@@ -30,17 +31,20 @@ struct RecordOrigin {
 // {"kind", "schema", "version", "commit", "configuration"}: how every record begins.
 nlohmann::ordered_json record_head(std::string_view kind, const RecordOrigin& origin);
 // Refuses what is no such record, or one of another schema or version.
-RecordOrigin record_origin_from(const nlohmann::json& object, std::string_view kind, std::string_view where);
+RecordOrigin record_origin_from(const JsonField& record, std::string_view kind);
 
 nlohmann::ordered_json json_of(const PromptId& id);
-PromptId prompt_id_from(const nlohmann::json& value, std::string_view where);
+PromptId prompt_id_from(const JsonField& field);
 
 // {"parents", "tokens", "scores", "sources"}, a list each; a score of minus infinity is null.
 nlohmann::ordered_json json_of(const TokenTree& tree);
-TokenTree tree_from(const nlohmann::json& object, std::string_view where);
+TokenTree tree_from(const JsonField& field);
 
 nlohmann::ordered_json json_of(const RoundTimes& times);
-RoundTimes times_from(const nlohmann::json& object, std::string_view where);
+RoundTimes times_from(const JsonField& field);
+
+// Those that are a single number, by name; the bias of tokens is not among them.
+nlohmann::ordered_json json_of(const SamplingOptions& options);
 
 // What every draw of an answer depends on, besides the model.
 struct DrawOptions {
@@ -52,17 +56,19 @@ struct DrawOptions {
   GenerateOptions generate_options() const;
 };
 nlohmann::ordered_json json_of(const DrawOptions& options);
-DrawOptions draw_options_from(const nlohmann::json& object, std::string_view where);
+DrawOptions draw_options_from(const JsonField& field);
 
 // Ids of tokens: 32-bit, none negative.
-std::vector<std::int32_t> tokens_from(const nlohmann::json& list, std::string_view where);
-// A count: 0 or more, bounded so that sums of them need no care.
-std::int64_t count_from(const nlohmann::json& value, std::string_view where);
+std::vector<std::int32_t> tokens_from(const JsonField& field);
+// A count: `least` or more, bounded so that sums of them need no care.
+std::int64_t count_from(const JsonField& field, std::int64_t least = 0);
+// Seconds of a clock: 0 or more.
+double seconds_from(const JsonField& field);
 
 std::string_view name(AttentionOp attention);  // "fused", "eager"
 std::string_view name(MaskForm mask);          // "list", "dense"
-nlohmann::ordered_json json_of(const StepForm& form);
-StepForm form_from(const nlohmann::json& object, std::string_view where);
+// Of a record with "attention" and "mask".
+StepForm form_from(const JsonField& record);
 
 // One line, whatever bytes the texts in it have.
 std::string one_line(const nlohmann::ordered_json& object);

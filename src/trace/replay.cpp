@@ -51,10 +51,10 @@ class TurnReplay {
   }
 
  private:
-  // Where the replay has left the trace there is nothing to verify but the root.
+  // Where the replay has left the trace there is nothing to verify but the root: its next tree may not even fit.
   TokenTree tree(std::span<const std::int32_t> path) {
-    if (next_ >= turn_.rounds.size() || turn_.rounds[next_].tree[0].token != path.back()) return TokenTree(path.back());
-    return turn_.rounds[next_].tree;
+    const bool left = difference_ || next_ >= turn_.rounds.size() || turn_.rounds[next_].tree[0].token != path.back();
+    return left ? TokenTree(path.back()) : turn_.rounds[next_].tree;
   }
 
   GenerateEvents events() {
@@ -118,17 +118,33 @@ std::string first_line(std::string_view text) {
 
 struct RoundOver {};  // thrown to leave a decoder that would go on
 
-// The answer from where the dump has it, until `over` or `most` tokens are drawn.
-RoundOutcome run_from(Decoder& decoder, const FailureDump& dump, std::size_t most, const RoundObserver& on_round) {
+// How far to go. A round that is cut off by a number of tokens does not say why the answer ends.
+struct RunLimits {
+  std::size_t tokens = SIZE_MAX;
+  bool one_round = false;
+};
+
+std::optional<FinishReason> known_end(const std::optional<FinishReason>& finish) {
+  return finish == FinishReason::stopped ? std::nullopt : finish;
+}
+
+// The answer from where the dump has it.
+RoundOutcome run_from(Decoder& decoder, const FailureDump& dump, const RunLimits& limits) {
   RoundOutcome outcome;
-  GenerateEvents events{.on_round = on_round};
+  GenerateEvents events;
   events.on_token = [&](const GeneratedToken& drawn) {
     outcome.tokens.push_back(drawn.token);
-    return outcome.tokens.size() < most;
+    return outcome.tokens.size() < limits.tokens;
+  };
+  events.on_round = [&](const Round& round) {
+    if (!limits.one_round) return;
+    outcome.end = known_end(round.finish);
+    throw RoundOver();
   };
   try {
-    decoder.generate(
+    const GenerateResult result = decoder.generate(
         {.prompt = dump.prompt, .options = dump.draw.generate_options(), .events = events, .answered = dump.answered});
+    outcome.end = known_end(result.finish_reason);
   } catch (const RoundOver&) {
   } catch (const std::exception& error) {
     outcome.error = error.what();
@@ -136,34 +152,36 @@ RoundOutcome run_from(Decoder& decoder, const FailureDump& dump, std::size_t mos
   return outcome;
 }
 
-// How many draws belong to the round. Where it came to its end, that is known; else the failure ends it, or the tree.
+// A round that failed while it was committed had come to an end that only its caller knew: a stop string. Any other
+// ends by failing, or with its tree.
 std::size_t draws_of(const FailureDump& dump) {
   if (dump.answered.empty()) return 1;
-  const bool complete = dump.stage == "commit" || dump.kind == FailureKind::mismatch;
-  return complete ? dump.drawn.size() : SIZE_MAX;
+  return dump.stage == "commit" ? dump.drawn.size() : SIZE_MAX;
 }
 
 RoundOutcome run_one_round(const Transformer& model, const DecoderOptions& options, const FailureDump& dump,
                            const Speculation& drafters) {
   Decoder decoder(model, options,
                   dump.tree ? with_trees(dump.tree->size(), [&](auto) { return *dump.tree; }) : drafters);
-  return run_from(decoder, dump, draws_of(dump), [](const Round&) { throw RoundOver(); });
+  return run_from(decoder, dump, {.tokens = draws_of(dump), .one_round = true});
 }
 
-RoundOutcome run_plainly(const Transformer& model, const DecoderOptions& options, const FailureDump& dump) {
+// One token further than the round went: whether it goes on there matters too.
+RoundOutcome run_plainly(const Transformer& model, const DecoderOptions& options, const FailureDump& dump,
+                         const RoundOutcome& round) {
   Decoder decoder(model, options);
-  return run_from(decoder, dump, std::max(dump.drawn.size(), dump.mismatch->plain.size()), {});
+  return run_from(decoder, dump, {.tokens = round.tokens.size() + 1});
 }
 
 void check_dump_fits(const Transformer& model, const DecoderOptions& options, const FailureDump& dump) {
   const std::string where = fmt::format("round {}", dump.round);
-  const auto check_vocabulary = [&](std::span<const std::int32_t> tokens) {
-    for (std::int32_t token : tokens)
-      if (token >= model.config().vocabulary)
-        input_error("{}: token {}, the vocabulary has {}", where, token, model.config().vocabulary);
+  const auto check_vocabulary = [&](std::int32_t token) {
+    if (token >= model.config().vocabulary)
+      input_error("{}: token {}, the vocabulary has {}", where, token, model.config().vocabulary);
   };
-  check_vocabulary(dump.prompt);
-  check_vocabulary(dump.answered);
+  std::ranges::for_each(dump.prompt, check_vocabulary);
+  std::ranges::for_each(dump.answered, check_vocabulary);
+  for (const auto& [token, bias] : dump.draw.sampling.logit_bias) check_vocabulary(token);
   if (dump.tree) check_tree(model, *dump.tree, where);
   const auto known = static_cast<std::int64_t>(dump.prompt.size() + dump.answered.size());
   check_room(model, options, known + (dump.tree ? dump.tree->size() - 1 : 0), where);
@@ -171,8 +189,12 @@ void check_dump_fits(const Transformer& model, const DecoderOptions& options, co
 
 std::optional<std::size_t> first_difference(const RoundOutcome& a, const RoundOutcome& b) {
   const auto at = static_cast<std::size_t>(std::ranges::mismatch(a.tokens, b.tokens).in1 - a.tokens.begin());
-  if (at == a.tokens.size() && at == b.tokens.size()) return std::nullopt;
-  return at;
+  if (at < a.tokens.size() && at < b.tokens.size()) return at;
+  if (a.error || b.error) return std::nullopt;
+  const bool same_length = a.tokens.size() == b.tokens.size();
+  const RoundOutcome& shorter = a.tokens.size() < b.tokens.size() ? a : b;
+  const bool parted = same_length ? a.end && b.end && a.end != b.end : shorter.end.has_value();
+  return parted ? std::optional(at) : std::nullopt;
 }
 
 }  // namespace
@@ -190,9 +212,12 @@ DumpReplay replay_dump(const Transformer& model, const DecoderOptions& options, 
     replay.reproduced = replay.speculative.error && first_line(*replay.speculative.error) == first_line(dump.error);
     return replay;
   }
-  replay.plain = run_plainly(model, options, dump);
+  replay.plain = run_plainly(model, options, dump, replay.speculative);
   replay.difference = first_difference(replay.speculative, *replay.plain);
   replay.reproduced = replay.difference.has_value();
+  const std::size_t compared =
+      std::max(replay.speculative.tokens.size(), replay.difference ? *replay.difference + 1 : 0);
+  if (replay.plain->tokens.size() > compared) replay.plain->tokens.resize(compared);
   return replay;
 }
 

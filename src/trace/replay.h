@@ -29,19 +29,22 @@ std::optional<TurnDifference> replay_turn(const Transformer& model, const Decode
 // What a round came to: its tokens, or the error it ended with.
 struct RoundOutcome {
   std::vector<std::int32_t> tokens = {};  // the teacher's choices, from the root on
+  std::optional<FinishReason> end = {};   // why the answer ended behind them, where the decoder knows: length, context
   std::optional<std::string> error = {};
 };
 
 struct DumpReplay {
-  RoundOutcome speculative = {};               // with the tree of the dump
-  std::optional<RoundOutcome> plain = {};      // token by token; only for a mismatch
-  std::optional<std::size_t> difference = {};  // the first token in which both differ
+  RoundOutcome speculative = {};           // with the tree of the dump
+  std::optional<RoundOutcome> plain = {};  // token by token, as far; only for a mismatch
+  // The first token in which both differ, or behind which one ends and the other goes on. Nothing where one of them
+  // failed: that is another thing than a mismatch.
+  std::optional<std::size_t> difference = {};
   bool reproduced = false;
 };
 
 // Computes what stands before the round, then the round itself. An error is reproduced when it says the same, a
 // mismatch when both routes differ again. drafters: for a round that failed before there was a tree; none: the root
-// alone.
+// alone. Throws InputError where the model cannot run it.
 DumpReplay replay_dump(const Transformer& model, const DecoderOptions& options, const FailureDump& dump,
                        const Speculation& drafters = {});
 

@@ -3,15 +3,20 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+
 #include "base/error.h"
 #include "decode/hostile_drafter.h"
 #include "decode/oracle_drafter.h"
 #include "device/checked/checked_device.h"
 #include "device/conformance/faulty_device.h"
 #include "device/cpu/cpu_device.h"
+#include "device/passing_device.h"
 #include "device/reference/reference_device.h"
 #include "format/temporary_folder.h"
 #include "trace/failure_dumper.h"
+#include "trace/trace_file.h"
 #include "trace/turn_recorder.h"
 
 namespace espalier {
@@ -38,14 +43,24 @@ Speculation wild_drafts(const KnownAnswer& answer, std::uint64_t seed) {
           }};
 }
 
-TracedTurn record_turn(const Transformer& model, const GenerateOptions& options, std::uint64_t seed) {
+KnownAnswer known_answer(const std::vector<std::int32_t>& tokens) {
   KnownAnswer answer{kPrompt};
-  const auto tokens = Decoder(model, kOptions).generate(kPrompt, options).tokens;
   answer.tokens.insert(answer.tokens.end(), tokens.begin(), tokens.end());
+  return answer;
+}
+
+TracedTurn record_turn(const Transformer& model, const GenerateOptions& options, std::uint64_t seed) {
+  const KnownAnswer answer = known_answer(Decoder(model, kOptions).generate(kPrompt, options).tokens);
   TurnRecorder recorder;
   Decoder decoder(model, kOptions, wild_drafts(answer, seed));
   const GenerateResult result = decoder.generate(kPrompt, options, {.on_round = recorder.observer()});
   return recorder.take({.prompt_id = "p", .prompt = kPrompt}, options, result);
+}
+
+TracedTurn through_a_file(const TracedTurn& turn) {
+  const std::string bytes = trace_bytes(TraceHeader{}) + trace_bytes(turn);
+  TraceReader reader(std::as_bytes(std::span(bytes)), "t.zst");
+  return reader.next().value();
 }
 
 struct ReplayDevice {
@@ -116,6 +131,18 @@ TEST_F(ReplayTest, ATreeThatTheModelCannotRunIsRefused) {
   EXPECT_THROW(replay_turn(model_, {.context = 16}, turn_), InputError);
 }
 
+TEST_F(ReplayTest, BehindTheFirstDifferenceNoTreeOfTheTraceIsTaken) {
+  TracedTurn other = turn_;
+  TracedRound& first = other.rounds[0];
+  first.visits.back().token = (first.visits.back().token + 1) % kVocabulary;
+  // A tree that fits where the trace says it stood, but not behind what was really committed.
+  other.rounds[1].prefix = 0;
+  other.rounds[1].tree = chain(turn_.rounds[1].tree[0].token, std::vector<DraftToken>(250, {1, -0.1}), 1);
+  const auto difference = replay_turn(model_, kOptions, other);
+  ASSERT_TRUE(difference.has_value());
+  EXPECT_EQ(difference->round, 0);
+}
+
 TEST_F(ReplayTest, AMismatchThatDoesNotComeAgainIsNotReproduced) {
   std::vector<std::int32_t> plain = turn_.tokens;
   plain[4] = (plain[4] + 1) % kVocabulary;
@@ -124,6 +151,144 @@ TEST_F(ReplayTest, AMismatchThatDoesNotComeAgainIsNotReproduced) {
   EXPECT_FALSE(replay.reproduced);
   EXPECT_EQ(replay.speculative.tokens, dump.drawn);
   EXPECT_EQ(replay.plain->tokens, dump.drawn);
+}
+
+TEST_F(ReplayTest, ADumpThatTheModelCannotRunIsRefused) {
+  std::vector<std::int32_t> plain = turn_.tokens;
+  plain[4] = (plain[4] + 1) % kVocabulary;
+  const FailureDump good = mismatch_dump(turn_, plain, "length");
+  FailureDump bad = good;
+  bad.prompt[0] = kVocabulary;
+  EXPECT_THROW(replay_dump(model_, kOptions, bad), InputError);
+  bad = good;
+  bad.tree->append(bad.tree->size() - 1, {.token = kVocabulary, .score = -1e6});
+  EXPECT_THROW(replay_dump(model_, kOptions, bad), InputError);
+  bad = good;
+  bad.draw.sampling.logit_bias[kVocabulary] = 1;
+  EXPECT_THROW(replay_dump(model_, kOptions, bad), InputError);
+  EXPECT_THROW(replay_dump(model_, {.context = 8}, good), InputError);
+}
+
+// Why the answer was cut there only the caller knows; its tokens are right.
+TEST_F(ReplayTest, AnAnswerThatWasCutShortIsNoMismatchOfTokens) {
+  const auto whole = Decoder(model_, kOptions).generate(kPrompt, {.max_tokens = 40}).tokens;
+  TurnRecorder recorder;
+  std::int64_t left = 11;
+  const GenerateResult result =
+      Decoder(model_, kOptions)
+          .generate(kPrompt, {.max_tokens = 40},
+                    {.on_token = [&](const GeneratedToken&) { return --left > 0; }, .on_round = recorder.observer()});
+  const TracedTurn cut = recorder.take({.prompt = kPrompt}, {.max_tokens = 40}, result);
+  const FailureDump dump = mismatch_dump(cut, whole, "length");
+  ASSERT_EQ(dump.mismatch->token, 11);
+  const DumpReplay replay = replay_dump(model_, kOptions, dump);
+  EXPECT_FALSE(replay.reproduced);
+  EXPECT_EQ(replay.speculative.tokens, dump.drawn);
+  EXPECT_EQ(replay.plain->tokens, dump.drawn);
+}
+
+// What another device computes, but for the logits at one position of every step that has several rows: those are
+// spoiled. Whoever decodes token by token never notices.
+class SpoiledDevice final : public PassingDevice {
+ public:
+  using Spoil = std::function<void(std::span<float> logits)>;
+  SpoiledDevice(Device& inner, std::size_t position, Spoil spoil)
+      : PassingDevice(inner), position_(static_cast<std::int32_t>(position)), spoil_(std::move(spoil)) {}
+
+ private:
+  void do_rope(View x, ConstView position, ConstView cosine, ConstView sine) override {
+    positions_.resize(static_cast<std::size_t>(position.dim(0)));
+    espalier::download<std::int32_t>(inner(), position, positions_);
+    inner().rope(x, position, cosine, sine);
+  }
+
+  void do_linear(ConstView x, std::span<const Projection> projections) override {
+    inner().linear(x, projections);
+    const View logits = projections.front().y;
+    if (logits.dim(1) != kVocabulary || logits.dim(0) == 1) return;
+    for (std::int64_t row = 0; row < logits.dim(0); ++row)
+      if (positions_.at(static_cast<std::size_t>(row)) == position_) spoil_row(logits.rows(row, 1));
+  }
+
+  void spoil_row(View row) {
+    std::vector<float> logits(kVocabulary);
+    espalier::download<float>(inner(), row, logits);
+    spoil_(logits);
+    espalier::upload<float>(inner(), logits, row);
+  }
+
+  std::int32_t position_;
+  Spoil spoil_;
+  std::vector<std::int32_t> positions_;  // of the rows of the step
+};
+
+class ReplayOfASpoiledDevice : public ::testing::Test {
+ protected:
+  static constexpr std::size_t kToken = 10;  // of the answer: the first that comes of spoiled logits
+  const std::size_t position_ = kPrompt.size() + kToken - 1;
+  const GenerateOptions greedy_{.max_tokens = 24};
+  TemporaryFolder folder_;
+  std::unique_ptr<Device> device_ = make_reference_device();
+  Transformer model_ = tiny_model(*device_);
+  std::vector<std::int32_t> plain_ = Decoder(model_, kOptions).generate(kPrompt, greedy_).tokens;
+
+  std::int32_t wrong() const { return (plain_[kToken] + 1) % kVocabulary; }
+  // One logit that is far too large.
+  SpoiledDevice another_choice() const {
+    const auto token = static_cast<std::size_t>(wrong());
+    return SpoiledDevice(*device_, position_, [token](std::span<float> logits) { logits[token] = 1e6f; });
+  }
+};
+
+TEST_F(ReplayOfASpoiledDevice, NamesTheFirstRoundOfItsTraceThatDiffersElsewhere) {
+  SpoiledDevice spoiled = another_choice();
+  const Transformer spoiled_model = tiny_model(spoiled);
+  const TracedTurn turn = through_a_file(record_turn(spoiled_model, greedy_, 5));
+  ASSERT_EQ(turn.tokens[kToken], wrong()) << "that round had one row";
+  EXPECT_FALSE(replay_turn(spoiled_model, kOptions, turn).has_value());
+  const auto difference = replay_turn(model_, kOptions, turn);
+  ASSERT_TRUE(difference.has_value());
+  EXPECT_EQ(difference->round, static_cast<std::int64_t>(*turn.round_of_token(kToken)));
+  EXPECT_THAT(difference->what, HasSubstr(fmt::format("expected token {}, got {}", wrong(), plain_[kToken])));
+}
+
+TEST_F(ReplayOfASpoiledDevice, FindsItsMismatchThereAndNowhereElse) {
+  SpoiledDevice spoiled = another_choice();
+  const Transformer spoiled_model = tiny_model(spoiled);
+  const TracedTurn turn = record_turn(spoiled_model, greedy_, 5);
+  const FailureDump dump =
+      read_failure_dump(write_failure_dump(mismatch_dump(turn, plain_, "length"), {}, folder_.path())).dump;
+  EXPECT_EQ(dump.round, static_cast<std::int64_t>(*turn.round_of_token(kToken)));
+  const DumpReplay there = replay_dump(spoiled_model, kOptions, dump);
+  EXPECT_TRUE(there.reproduced);
+  ASSERT_TRUE(there.difference.has_value());
+  EXPECT_EQ(dump.answered.size() + *there.difference, kToken);
+  EXPECT_EQ(there.speculative.tokens.at(*there.difference), wrong());
+  EXPECT_EQ(there.plain->tokens.at(*there.difference), plain_[kToken]);
+  const DumpReplay elsewhere = replay_dump(model_, kOptions, dump);
+  EXPECT_FALSE(elsewhere.reproduced);
+  EXPECT_EQ(elsewhere.difference, std::nullopt);
+  EXPECT_EQ(elsewhere.plain->tokens, elsewhere.speculative.tokens);
+}
+
+TEST_F(ReplayOfASpoiledDevice, FindsItsErrorThereAndNowhereElse) {
+  SpoiledDevice spoiled(*device_, position_, [](std::span<float> logits) { std::ranges::fill(logits, NAN); });
+  const Transformer spoiled_model = tiny_model(spoiled);
+  const KnownAnswer answer = known_answer(plain_);
+  FailureDumper dumper(folder_.path(), RecordOrigin{});
+  Decoder decoder(spoiled_model, kOptions, wild_drafts(answer, 5));
+  EXPECT_THROW(dumper.guard("p", 1,
+                            [&](const FailureObserver& on_failure) {
+                              return decoder.generate(kPrompt, greedy_, {.on_failure = on_failure});
+                            }),
+               InputError);
+  const FailureDump dump = read_failure_dump(std::filesystem::directory_iterator(folder_.path())->path()).dump;
+  EXPECT_EQ(dump.stage, "accept");
+  EXPECT_EQ(dump.answered.size() + dump.drawn.size(), kToken);
+  EXPECT_TRUE(replay_dump(spoiled_model, kOptions, dump).reproduced);
+  const DumpReplay elsewhere = replay_dump(model_, kOptions, dump);
+  EXPECT_FALSE(elsewhere.reproduced);
+  EXPECT_EQ(elsewhere.speculative.error, std::nullopt);
 }
 
 // Whether the same call fails again in some replay of a device that fails once.

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/untrusted_text.h"
+
 namespace espalier {
 namespace {
 
@@ -26,9 +28,25 @@ class Verdict {
   TraceDifference found_;
 };
 
-bool same_budget(const std::optional<TracedBudget>& a, const std::optional<TracedBudget>& b) {
+// Whether rows were chosen, and how many; estimates of seconds are times.
+bool same_choice(const std::optional<TracedBudget>& a, const std::optional<TracedBudget>& b) {
   if (!a || !b) return a.has_value() == b.has_value();
-  return a->step_seconds == b->step_seconds && a->plain_seconds == b->plain_seconds;
+  return a->drafted == b->drafted && a->step_rows == b->step_rows;
+}
+
+bool same_estimates(const std::optional<TracedBudget>& a, const std::optional<TracedBudget>& b) {
+  return !a || !b || (a->step_seconds == b->step_seconds && a->plain_seconds == b->plain_seconds);
+}
+
+// Traces that were written before turns named their set do not differ from those that do.
+bool other_prompt(const TracedTurn& left, const TracedTurn& right) {
+  const bool other_set = !left.set.empty() && !right.set.empty() && left.set != right.set;
+  return other_set || left.prompt_id != right.prompt_id || left.turn != right.turn;
+}
+
+std::string place_of(const TracedTurn& turn) {
+  const std::string set = turn.set.empty() ? "" : " of " + in_quotes(turn.set);
+  return fmt::format("prompt {}{}, turn {}", in_quotes(text_of(turn.prompt_id)), set, turn.turn);
 }
 
 std::string token_at(const std::vector<std::int32_t>& tokens, std::size_t at) {
@@ -36,9 +54,7 @@ std::string token_at(const std::vector<std::int32_t>& tokens, std::size_t at) {
 }
 
 void compare_answers(const TracedTurn& left, const TracedTurn& right, Verdict& verdict) {
-  if (left.prompt_id != right.prompt_id || left.turn != right.turn)
-    verdict.find(DifferenceKind::tokens, {}, "prompt {}, turn {} and prompt {}, turn {}", text_of(left.prompt_id),
-                 left.turn, text_of(right.prompt_id), right.turn);
+  if (other_prompt(left, right)) verdict.find(DifferenceKind::tokens, {}, "{} and {}", place_of(left), place_of(right));
   if (left.prompt != right.prompt) verdict.find(DifferenceKind::tokens, {}, "other tokens in the prompt");
   if (left.tokens != right.tokens) {
     const auto at =
@@ -64,7 +80,9 @@ void compare_rounds(const TracedRound& left, const TracedRound& right, Verdict& 
   if (left.form.mask != right.form.mask || left.form.attention != right.form.attention)
     verdict.find(DifferenceKind::trees, left.number, "{} attention with {} mask and {} with {}",
                  name(left.form.attention), name(left.form.mask), name(right.form.attention), name(right.form.mask));
-  if (left.times != right.times || !same_budget(left.budget, right.budget))
+  if (!same_choice(left.budget, right.budget))
+    verdict.find(DifferenceKind::trees, left.number, "another choice of rows");
+  if (left.times != right.times || !same_estimates(left.budget, right.budget))
     verdict.find(DifferenceKind::times, left.number, "stage times");
 }
 

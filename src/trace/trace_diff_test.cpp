@@ -33,6 +33,29 @@ TEST(TraceDiff, AnotherTreeIsWorseThanOtherTimes) {
   EXPECT_EQ(found.round, 1);
 }
 
+TEST(TraceDiff, AnotherChoiceOfRowsIsWorseThanAnotherEstimate) {
+  TracedTurn turn = random_turn(kSeed);
+  turn.rounds[0].budget = TracedBudget{.drafted = true, .step_rows = 3, .step_seconds = 0.5, .plain_seconds = 0.25};
+  TracedTurn other = turn;
+  other.rounds[0].budget->step_seconds = 1;
+  EXPECT_EQ(compare_turns(turn, other).kind, DifferenceKind::times);
+  other.rounds[0].budget->drafted = false;
+  EXPECT_EQ(compare_turns(turn, other).kind, DifferenceKind::trees);
+  other.rounds[0].budget.reset();
+  EXPECT_EQ(compare_turns(turn, other).kind, DifferenceKind::trees);
+}
+
+TEST(TraceDiff, AnotherSetIsAnotherPromptUnlessOneTraceDoesNotSay) {
+  TracedTurn turn = random_turn(kSeed), other = turn;
+  turn.turn = other.turn = 2;
+  turn.set = "mt_bench";
+  EXPECT_EQ(compare_turns(turn, other).kind, DifferenceKind::none);
+  other.set = "humaneval";
+  const TraceDifference found = compare_turns(turn, other);
+  EXPECT_EQ(found.kind, DifferenceKind::tokens);
+  EXPECT_EQ(found.what, "prompt \"4\" of \"mt_bench\", turn 2 and prompt \"4\" of \"humaneval\", turn 2");
+}
+
 TEST(TraceDiff, OtherTokensAreTheWorstAndTheirRoundIsNamed) {
   TracedTurn other = random_turn(kSeed);
   other.tokens.back() += 1;

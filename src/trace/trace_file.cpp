@@ -74,13 +74,12 @@ void TraceReader::read_header() {
   const auto text = next_frame(where_);
   if (!text) input_error("{}: the file breaks off in its header, expected a trace", where_);
   const nlohmann::json object = parse_json(*text, where_);
-  header_.origin = record_origin_from(object, "trace", where_);
+  const JsonField record(object, where_);
+  header_.origin = record_origin_from(record, "trace");
   // Once more, for the order of its fields.
   header_.origin.configuration = Json::parse(*text).at("configuration");
-  reading("a trace of espalier", where_, [&] {
-    header_.rank = count_from(object.at("rank"), where_);
-    header_.world = count_from(object.at("world"), where_);
-  });
+  header_.rank = count_from(record.at("rank"));
+  header_.world = count_from(record.at("world"), 1);
 }
 
 std::optional<TracedTurn> TraceReader::next() {
@@ -90,6 +89,11 @@ std::optional<TracedTurn> TraceReader::next() {
   TracedTurn turn = traced_turn_from(split_lines(*text), where);
   ++turns_;
   return turn;
+}
+
+std::optional<std::string> TraceReader::truncation() const {
+  if (!truncated_) return std::nullopt;
+  return fmt::format("{}: the file breaks off behind turn {}", where_, turns_);
 }
 
 TraceWriter::TraceWriter(std::filesystem::path path, int flags)

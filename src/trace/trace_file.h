@@ -40,8 +40,9 @@ class TraceReader {
   std::optional<TracedTurn> next();
 
   std::int64_t turns() const { return turns_; }  // read so far
-  // After the end: whether the file breaks off inside a turn.
+  // After the end: whether the file breaks off inside a turn, and where, in a line for people.
   bool truncated() const { return truncated_; }
+  std::optional<std::string> truncation() const;
   // Where the turns read so far end, in bytes.
   std::int64_t bytes_read() const { return static_cast<std::int64_t>(position_); }
 

@@ -74,6 +74,7 @@ TEST(TraceReader, ReadsWhatWasWritten) {
   EXPECT_EQ(reader.header(), header());
   EXPECT_EQ(good_turns(reader), kTurns);
   EXPECT_FALSE(reader.truncated());
+  EXPECT_EQ(reader.truncation(), std::nullopt);
 }
 
 TEST(TraceReader, ATraceCutAnywhereIsReadableUpToItsLastWholeTurn) {
@@ -88,6 +89,8 @@ TEST(TraceReader, ATraceCutAnywhereIsReadableUpToItsLastWholeTurn) {
     const auto whole = std::ranges::upper_bound(trace.ends, size) - trace.ends.begin() - 1;
     EXPECT_EQ(good_turns(reader), whole) << size;
     EXPECT_EQ(reader.truncated(), size != trace.ends[static_cast<std::size_t>(whole)]) << size;
+    const std::string note = fmt::format("t.zst: the file breaks off behind turn {}", whole);
+    EXPECT_EQ(reader.truncation(), reader.truncated() ? std::optional(note) : std::nullopt) << size;
     EXPECT_EQ(reader.bytes_read(), static_cast<std::int64_t>(trace.ends[static_cast<std::size_t>(whole)]));
   }
 }
@@ -102,6 +105,19 @@ TEST(TraceReader, AFlippedByteNeverGivesAnotherTurn) {
       good_turns(reader);
     } catch (const InputError& error) {
       EXPECT_THAT(error.what(), HasSubstr("t.zst: turn ")) << at;
+    }
+  }
+}
+
+TEST(TraceReader, AFlippedByteNeverGivesAnotherHeader) {
+  const std::string bytes = trace_bytes(header());
+  for (std::size_t at = 0; at < bytes.size(); ++at) {
+    std::string damaged = bytes;
+    damaged[at] = static_cast<char>(damaged[at] ^ 0x10);
+    try {
+      EXPECT_EQ(TraceReader(bytes_of(damaged), "t.zst").header(), header()) << at;
+    } catch (const InputError& error) {
+      EXPECT_EQ(std::string_view(error.what()).find('\n'), std::string_view::npos) << error.what();
     }
   }
 }
@@ -127,6 +143,31 @@ TEST(TraceReader, OtherFilesAreRefused) {
   EXPECT_THAT(refusal(compress_frame("not json")), HasSubstr("t.zst:1:2"));
   EXPECT_THAT(refusal(compress_frame(record_head("dump", {}).dump())), HasSubstr("expected a trace of espalier"));
   EXPECT_THAT(refusal(compress_frame(record_head("trace", {}).dump())), HasSubstr("rank"));
+}
+
+TEST(TraceReader, AHeaderThatDoesNotHoldTogetherIsRefused) {
+  nlohmann::ordered_json good = record_head("trace", header().origin);
+  good["rank"] = 0;
+  good["world"] = 1;
+  EXPECT_EQ(refusal(compress_frame(good.dump())), "accepted");
+  const auto with = [&](const char* field, const nlohmann::ordered_json& value) {
+    nlohmann::ordered_json bad = good;
+    bad[field] = value;
+    return refusal(compress_frame(bad.dump()));
+  };
+  EXPECT_EQ(with("rank", "first"), "t.zst: rank: expected an integer, got string");
+  EXPECT_THAT(with("rank", -1), HasSubstr("t.zst: rank: expected 0 to "));
+  EXPECT_THAT(with("world", 0), HasSubstr("t.zst: world: expected 1 to "));
+  EXPECT_THAT(with("world", 1e300), HasSubstr("t.zst: world: expected an integer, got number"));
+  EXPECT_EQ(with("commit", 7), "t.zst: commit: expected a string, got number");
+  EXPECT_EQ(with("version", nullptr).substr(0, 26), "t.zst: a trace of version ");
+}
+
+TEST(TraceReader, AFrameThatHoldsNoTextIsNoTurn) {
+  // What zstd lets readers skip: its magic number, four bytes of size, and the bytes.
+  const std::string skippable = std::string("\x50\x2a\x4d\x18\x03\x00\x00\x00", 8) + "abc";
+  EXPECT_EQ(refusal(trace_bytes(header()) + skippable), "t.zst: turn 1: expected a turn, got nothing");
+  EXPECT_EQ(refusal(trace_bytes(header()) + compress_frame("")), "t.zst: turn 1: expected a turn, got nothing");
 }
 
 TEST(TraceReader, AFrameThatClaimsToBeHugeIsRefusedBeforeMemoryIsTaken) {

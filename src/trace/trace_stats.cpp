@@ -9,12 +9,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-void count_to(std::int64_t depth, std::vector<std::int64_t>& counts) {
-  const auto size = static_cast<std::size_t>(depth);
-  if (counts.size() < size) counts.resize(size);
-  for (std::size_t i = 0; i < size; ++i) ++counts[i];
-}
-
 double share(double part, double whole) {
   return whole > 0 ? part / whole : 0;
 }
@@ -48,8 +42,8 @@ void TraceStats::add(const TracedTurn& turn) {
     drafted += round.accepted();
     rows += round.tree.size();
     plain_rounds += round.tree.size() == 1 ? 1 : 0;
-    count_to(round.judged_levels(), reached);
-    count_to(round.accepted(), accepted);
+    count_levels(round.judged_levels(), reached);
+    count_levels(round.accepted(), accepted);
     ++masks[std::string(name(round.form.mask))];
     kv.branched += round.kv.branched;
     kv.committed += round.kv.committed;

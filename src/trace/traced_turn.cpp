@@ -1,17 +1,17 @@
 #include "trace/traced_turn.h"
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/json_text.h"
+#include "base/untrusted_text.h"
 
 namespace espalier {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kFinishReasons[] = {"stop", "length", "context", "cancelled"};
+constexpr std::string_view kFinishReasons[] = {"stop", "length", "context", "cancelled"};
 
 Json budget_json(const TracedBudget& budget) {
   return {{"drafted", budget.drafted},
@@ -44,104 +44,128 @@ Json round_json(const TracedTurn& turn, const TracedRound& round) {
 }
 
 Json turn_json(const TracedTurn& turn) {
-  return {{"kind", "turn"},
-          {"prompt_id", json_of(turn.prompt_id)},
-          {"turn", turn.turn},
-          {"prompt", turn.prompt},
-          {"tokens", turn.tokens},
-          {"finish_reason", turn.finish_reason},
-          {"draw", json_of(turn.draw)},
-          {"reused_tokens", turn.reused_tokens},
-          {"prefill_seconds", turn.prefill_seconds},
-          {"decode_seconds", turn.decode_seconds},
-          {"rounds", turn.rounds.size()}};
+  Json object = {{"kind", "turn"}};
+  if (!turn.set.empty()) object["set"] = turn.set;
+  object["prompt_id"] = json_of(turn.prompt_id);
+  object["turn"] = turn.turn;
+  object["prompt"] = turn.prompt;
+  object["tokens"] = turn.tokens;
+  object["finish_reason"] = turn.finish_reason;
+  object["draw"] = json_of(turn.draw);
+  object["reused_tokens"] = turn.reused_tokens;
+  object["prefill_seconds"] = turn.prefill_seconds;
+  object["decode_seconds"] = turn.decode_seconds;
+  object["rounds"] = turn.rounds.size();
+  return object;
 }
 
-std::string finish_from(const nlohmann::json& value, std::string_view where) {
-  const auto reason = value.get<std::string>();
-  if (std::ranges::find(kFinishReasons, reason) == std::end(kFinishReasons))
-    input_error("{}: expected stop, length, context or cancelled, got {}", where, reason);
-  return reason;
+void expect_kind(const JsonField& record, std::string_view kind) {
+  const std::string& found = record.at("kind").string();
+  if (found != kind) input_error("{}: expected a {}, got {}", record.where(), kind, in_quotes(found));
 }
 
-std::optional<TracedBudget> budget_from(const nlohmann::json& object, std::string_view where) {
-  if (object.is_null()) return std::nullopt;
-  return TracedBudget{.drafted = object.at("drafted").get<bool>(),
-                      .step_rows = count_from(object.at("step_rows"), where),
-                      .step_seconds = object.at("step_seconds").get<double>(),
-                      .plain_seconds = object.at("plain_seconds").get<double>()};
+// Refuses any other number in a field.
+template <typename Number>
+void expect(const JsonField& record, const char* field, const Number& expected, const Number& found) {
+  if (found != expected) input_error("{}: {}: expected {}, got {}", record.where(), field, expected, found);
+}
+
+std::string finish_from(const JsonField& field) {
+  return std::string(kFinishReasons[field.one_of(kFinishReasons)]);
+}
+
+std::optional<TracedBudget> budget_from(const JsonField& field) {
+  if (field.is_null()) return std::nullopt;
+  return TracedBudget{.drafted = field.at("drafted").boolean(),
+                      .step_rows = count_from(field.at("step_rows")),
+                      .step_seconds = field.at("step_seconds").number(),
+                      .plain_seconds = field.at("plain_seconds").number()};
 }
 
 // From the root down, each node the child that carries the choice at the one before.
-std::vector<Visit> visits_from(const nlohmann::json& object, const TokenTree& tree, std::string_view where) {
-  const auto path = tokens_from(object.at("path"), where), choices = tokens_from(object.at("choices"), where);
+std::vector<Visit> visits_from(const JsonField& record, const TokenTree& tree) {
+  const auto path = tokens_from(record.at("path")), choices = tokens_from(record.at("choices"));
   if (path.empty() || path.size() != choices.size() || path[0] != 0)
-    input_error("{}: path: expected one that begins at the root, with a choice at every node", where);
+    input_error("{}: path: expected one that begins at the root, with a choice at every node", record.where());
   std::vector<Visit> visits;
   for (std::size_t i = 0; i < path.size(); ++i) {
     if (i > 0 && tree.child(path[i - 1], choices[i - 1]) != path[i])
-      input_error("{}: path: node {} is no child of node {} that carries token {}", where, path[i], path[i - 1],
-                  choices[i - 1]);
+      input_error("{}: path: node {} is no child of node {} that carries token {}", record.where(), path[i],
+                  path[i - 1], choices[i - 1]);
     visits.push_back({path[i], choices[i]});
   }
   return visits;
 }
 
-TracedRound round_from(const nlohmann::json& object, std::string_view where) {
-  if (object.at("kind") != "round") input_error("{}: expected a round", where);
+TracedRound round_from(const JsonField& record) {
+  expect_kind(record, "round");
   TracedRound round;
-  round.number = count_from(object.at("round"), where);
-  round.prefix = count_from(object.at("prefix"), where);
-  round.tree = tree_from(object.at("tree"), where);
-  round.visits = visits_from(object, round.tree, where);
-  if (!object.at("finish").is_null()) round.finish = finish_from(object["finish"], where);
-  round.form = form_from(object, where);
-  round.kv = {count_from(object.at("kv_bytes").at("branched"), where),
-              count_from(object.at("kv_bytes").at("committed"), where)};
-  round.times = times_from(object.at("seconds"), where);
-  round.budget = budget_from(object.at("budget"), where);
+  round.number = count_from(record.at("round"));
+  round.prefix = count_from(record.at("prefix"));
+  round.tree = tree_from(record.at("tree"));
+  round.visits = visits_from(record, round.tree);
+  expect(record, "accepted", round.accepted(), record.at("accepted").integer());
+  if (const JsonField finish = record.at("finish"); !finish.is_null()) round.finish = finish_from(finish);
+  round.form = form_from(record);
+  round.kv = {count_from(record.at("kv_bytes").at("branched")), count_from(record.at("kv_bytes").at("committed"))};
+  round.times = times_from(record.at("seconds"));
+  round.budget = budget_from(record.at("budget"));
   return round;
 }
 
-TracedTurn turn_from(const nlohmann::json& object, std::string_view where) {
-  if (!object.is_object() || object.at("kind") != "turn") input_error("{}: expected a turn", where);
+TracedTurn turn_from(const JsonField& record) {
+  expect_kind(record, "turn");
   TracedTurn turn;
-  turn.prompt_id = prompt_id_from(object.at("prompt_id"), where);
-  turn.turn = count_from(object.at("turn"), where);
-  turn.prompt = tokens_from(object.at("prompt"), where);
-  turn.tokens = tokens_from(object.at("tokens"), where);
-  turn.finish_reason = finish_from(object.at("finish_reason"), where);
-  turn.draw = draw_options_from(object.at("draw"), where);
-  turn.reused_tokens = count_from(object.at("reused_tokens"), where);
-  turn.prefill_seconds = object.at("prefill_seconds").get<double>();
-  turn.decode_seconds = object.at("decode_seconds").get<double>();
-  if (turn.prompt.empty()) input_error("{}: expected a prompt, got an empty one", where);
+  turn.set = record.string_or("set", "");
+  turn.prompt_id = prompt_id_from(record.at("prompt_id"));
+  turn.turn = count_from(record.at("turn"), 1);
+  turn.prompt = tokens_from(record.at("prompt"));
+  turn.tokens = tokens_from(record.at("tokens"));
+  turn.finish_reason = finish_from(record.at("finish_reason"));
+  turn.draw = draw_options_from(record.at("draw"));
+  turn.reused_tokens = count_from(record.at("reused_tokens"));
+  turn.prefill_seconds = seconds_from(record.at("prefill_seconds"));
+  turn.decode_seconds = seconds_from(record.at("decode_seconds"));
+  const auto prompt = static_cast<std::int64_t>(turn.prompt.size());
+  if (turn.prompt.empty()) input_error("{}: expected a prompt, got an empty one", record.where());
+  if (turn.reused_tokens > prompt)
+    input_error("{}: reused_tokens: expected at most {}, got {}", record.where(), prompt, turn.reused_tokens);
+  if (static_cast<std::int64_t>(turn.tokens.size()) > turn.draw.max_tokens)
+    input_error("{}: tokens: expected at most {}, got {}", record.where(), turn.draw.max_tokens, turn.tokens.size());
   return turn;
 }
 
-// The next round continues where those before it ended.
-void check_round(const TracedTurn& turn, const TracedRound& round, std::size_t known, std::string_view where) {
-  const std::size_t number = turn.rounds.size();
-  if (round.number != static_cast<std::int64_t>(number))
-    input_error("{}: round {}, expected {}", where, round.number, number);
+// The next round continues where those before it ended, with the answer's tokens [known, known + visits).
+void check_round(const JsonField& record, const TracedTurn& turn, const TracedRound& round, std::size_t known) {
+  if (prompt_id_from(record.at("prompt_id")) != turn.prompt_id)
+    input_error("{}: prompt_id: expected {}, got {}", record.where(), in_quotes(text_of(turn.prompt_id)),
+                in_quotes(record.at("prompt_id").json().dump()));
+  expect(record, "turn", turn.turn, record.at("turn").integer());
+  expect(record, "round", static_cast<std::int64_t>(turn.rounds.size()), round.number);
+  if (!turn.rounds.empty() && !turn.rounds.back().finish.empty())
+    input_error("{}: expected none behind the round that ended the answer", record.where());
   if (known == 0 || known + round.visits.size() > turn.tokens.size())
-    input_error("{}: round {}: {} tokens behind {}, the answer has {}", where, number, round.visits.size(), known,
+    input_error("{}: {} tokens behind {}, the answer has {}", record.where(), round.visits.size(), known,
                 turn.tokens.size());
-  if (round.prefix != static_cast<std::int64_t>(turn.prompt.size() + known - 1))
-    input_error("{}: round {}: prefix {}, expected {}", where, number, round.prefix, turn.prompt.size() + known - 1);
-  if (round.tree[0].token != turn.tokens[known - 1])
-    input_error("{}: round {}: root {}, expected {}", where, number, round.tree[0].token, turn.tokens[known - 1]);
+  expect(record, "prefix", static_cast<std::int64_t>(turn.prompt.size() + known - 1), round.prefix);
+  expect(record, "tree.tokens[0]", turn.tokens[known - 1], round.tree[0].token);
   for (std::size_t i = 0; i < round.visits.size(); ++i)
-    if (round.visits[i].token != turn.tokens[known + i])
-      input_error("{}: round {}: choice {}, the answer has {}", where, number, round.visits[i].token,
-                  turn.tokens[known + i]);
+    expect(record, "choices", turn.tokens[known + i], round.visits[i].token);
+}
+
+// All rounds together give the answer and its end.
+void check_rounds(const JsonField& record, const TracedTurn& turn, std::size_t known) {
+  if (known != turn.tokens.size())
+    input_error("{}: rounds of {} tokens, the answer has {}", record.where(), known, turn.tokens.size());
+  if (!turn.rounds.empty() && turn.rounds.back().finish != turn.finish_reason)
+    input_error("{}: finish_reason: {}, expected that of the last round, {}", record.where(),
+                in_quotes(turn.finish_reason), in_quotes(turn.rounds.back().finish));
 }
 
 }  // namespace
 
 std::int64_t TracedRound::judged_levels() const {
-  const bool rejected = finish.empty() && tree[visits.back().node].children > 0;
-  return accepted() + (rejected ? 1 : 0);
+  return espalier::judged_levels(tree, visits, !finish.empty());
 }
 
 std::vector<std::int64_t> TracedTurn::accept_lengths() const {
@@ -168,22 +192,21 @@ std::vector<std::string> to_lines(const TracedTurn& turn) {
 
 TracedTurn traced_turn_from(std::span<const std::string_view> lines, std::string_view where) {
   if (lines.empty()) input_error("{}: expected a turn, got nothing", where);
-  TracedTurn turn;
-  reading("a turn of a trace", where, [&] {
-    const nlohmann::json object = parse_json(lines[0], where);
-    turn = turn_from(object, where);
-    if (object.at("rounds") != lines.size() - 1)
-      input_error("{}: {} rounds, expected {}", where, lines.size() - 1, object["rounds"].dump());
-    std::size_t known = turn.tokens.empty() ? 0 : 1;
-    for (std::string_view line : lines.subspan(1)) {
-      TracedRound round = round_from(parse_json(line, where), where);
-      check_round(turn, round, known, where);
-      known += round.visits.size();
-      turn.rounds.push_back(std::move(round));
-    }
-    if (known != turn.tokens.size())
-      input_error("{}: rounds of {} tokens, the answer has {}", where, known, turn.tokens.size());
-  });
+  const nlohmann::json object = parse_json(lines[0], where);
+  const JsonField record(object, where);
+  TracedTurn turn = turn_from(record);
+  expect(record, "rounds", static_cast<std::int64_t>(lines.size()) - 1, record.at("rounds").integer());
+  std::size_t known = turn.tokens.empty() ? 0 : 1;
+  for (std::string_view line : lines.subspan(1)) {
+    const std::string place = fmt::format("{}: round {}", where, turn.rounds.size());
+    const nlohmann::json round_object = parse_json(line, place);
+    const JsonField round_record(round_object, place);
+    TracedRound round = round_from(round_record);
+    check_round(round_record, turn, round, known);
+    known += round.visits.size();
+    turn.rounds.push_back(std::move(round));
+  }
+  check_rounds(record, turn, known);
   return turn;
 }
 

@@ -2,7 +2,8 @@
 // every figure again, and to run the turn once more with the same trees. Plain values.
 //
 // A turn that was read holds together: rounds are numbered from 0, each tree's root is the last token before it, paths
-// lead from root to child, and the teacher's choices are the answer's tokens behind the first.
+// lead from root to child, the teacher's choices are the answer's tokens behind the first, and the last round alone
+// ends the answer, for the reason that the turn gives.
 #pragma once
 
 #include <cstdint>
@@ -44,6 +45,7 @@ struct TracedRound {
 };
 
 struct TracedTurn {
+  std::string set = {};  // of prompts, where it is of one (eval/prompt_set.h)
   PromptId prompt_id = {};
   std::int64_t turn = 1;                  // of the prompt, from 1
   std::vector<std::int32_t> prompt = {};  // history and template included

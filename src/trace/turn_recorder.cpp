@@ -31,7 +31,8 @@ void TurnRecorder::observe(const Round& round) {
 }
 
 TracedTurn TurnRecorder::take(const TurnFacts& facts, const GenerateOptions& options, const GenerateResult& result) {
-  return {.prompt_id = facts.prompt_id,
+  return {.set = std::string(facts.set),
+          .prompt_id = facts.prompt_id,
           .turn = facts.turn,
           .prompt = {facts.prompt.begin(), facts.prompt.end()},
           .tokens = result.tokens,

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <span>
+#include <string_view>
+#include <vector>
 
 #include "decode/request.h"
 #include "trace/traced_turn.h"
@@ -15,6 +17,7 @@ struct TurnFacts {
   PromptId prompt_id = {};
   std::int64_t turn = 1;
   std::span<const std::int32_t> prompt = {};
+  std::string_view set = {};  // of prompts; empty: it is of none
 };
 
 class TurnRecorder {

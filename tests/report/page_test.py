@@ -18,6 +18,7 @@ ESPALIER = Path("build/bin/espalier")
 SCREENSHOTS = Path("build/report-test")
 DATA = Path(__file__).resolve().parent.parent / "data"
 MODEL = str(DATA / "tiny" / "llama3.gguf")
+HEAD = str(DATA / "heads" / "eagle3-specforge.gguf")
 HOSTILE = "</script><img src=x onerror=\"window.broken=1\">'\u202e"
 PROMPTS = [{"id": 81, "turns": ["hello there hello there", "again"]}, {"id": HOSTILE, "prompt": "one two one two one two"},
            {"id": "three", "turns": ["one two one two", "three three three", "four"]},
@@ -37,6 +38,15 @@ SUITE = {
                                  "rows": {"speed_up": [1.1, None, 1.4]}}]},
     "30-stages.json": {"id": "e3", "title": "Stages", "kind": "stages", "from": "e1",
                        "plot": {"form": "stages", "figures": ["milliseconds"]}},
+    "40-distance.json": {"id": "distance", "title": "Distance", "kind": "attention-distance", "prompts": [{"data": "prompts.jsonl", "limit": 3}],
+                         "max_tokens": 12, "drafters": ["eagle3"], "flags": DRAFT},
+    "50-history.json": {"id": "history", "title": "History", "kind": "sensitivity", "prompts": [{"data": "prompts.jsonl", "limit": 3}], "max_tokens": 6,
+                        "drafters": ["ngram"], "axis": "turns", "flags": DRAFT,
+                        "lengthening": {"what": "history", "lengths": [0, 2], "prompts": 2},
+                        "plot": {"form": "line", "figures": ["speed_up", "ttft"]}},
+    "60-leakage.json": {"id": "leakage", "title": "Leakage", "kind": "mask-leakage", "prompts": [{"data": "prompts.jsonl"}], "max_tokens": 12,
+                        "drafters": ["head"], "axis": "form", "flags": DRAFT, "rounds": 5,
+                        "settings": [{"name": "fused", "flags": ["--attention", "fused"]}, {"name": "eager", "flags": ["--attention", "eager"]}]},
 }
 
 
@@ -59,7 +69,7 @@ def make_reports(folder):
     for name, nodes in [("small tree", "4"), ("large tree", "16")]:
         espalier("eval", "run", "--data", "prompts.jsonl", "-o", name, *engine, "-n", "24", "--ignore-eos", "--draft", "ngram",
                  "--draft-nodes", nodes, "--baseline", "--trace", cwd=folder)
-    espalier("eval", "run", "--suite", "suite", "-o", "results", *engine, cwd=folder)
+    espalier("eval", "run", "--suite", "suite", "-o", "results", *engine, "--draft", "eagle3", "--head", HEAD, cwd=folder)
     espalier("eval", "report", "small tree", "large tree", "-o", "runs-report", "--embed", "0", cwd=folder)
     espalier("eval", "report", "results", "-o", "suite-report", cwd=folder)
 
@@ -165,7 +175,8 @@ class Page(unittest.TestCase):
                          "#turns", "#configuration", "details pre"]:
             self.assertTrue(self.look(f"document.querySelector('{selector}') !== null"), selector)
         self.open("suite-report")
-        for selector in ["#e1-headline", "#e1-accept-pos svg", "#sweep-settings", "#sweep-speed-up svg", "#e3-stages", "#e3-stage-times svg"]:
+        for selector in ["#e1-headline", "#e1-accept-pos svg", "#sweep-settings", "#sweep-speed-up svg", "#e3-stages", "#e3-stage-times svg",
+                         "#distance-distances", "#distance-distance-shares svg", "#history-settings", "#history-ttft svg", "#leakage-settings"]:
             self.assertTrue(self.look(f"document.querySelector('{selector}') !== null"), selector)
         self.assertTrue(self.look("document.querySelector('#e1-headline').textContent.includes('paper')"))
 
@@ -212,6 +223,31 @@ class Page(unittest.TestCase):
         self.browser.wait_for("document.querySelector('svg.tree') !== null")
         self.assertIn("prompt 81, turn 2", self.look("document.querySelector('#turn-view h3').textContent"))
         self.assertTrue(self.look("document.querySelectorAll('#turn-view .round')[1].classList.contains('chosen')"))
+        self.look("location.hash = '#turn-3-0'")
+        self.browser.wait_for("document.querySelector('#turn-view h3').textContent.includes('turn 1')")
+
+    def test_a_turn_opens_in_sight_with_the_root_of_its_tree(self):
+        self.open("runs-report", width=390)
+        self.open_first_tree()
+        self.assertLess(abs(self.look("document.getElementById('turn-view').getBoundingClientRect().top")), 900)
+        self.look("document.querySelector('.tree-frame').style.maxHeight = '60px'")  # a tree higher than its frame
+        self.look("document.querySelector('#turn-view .round').click()")
+        root = "document.querySelector('svg.tree g.taken rect').getBoundingClientRect()"
+        frame = "document.querySelector('.tree-frame').getBoundingClientRect()"
+        self.assertGreater(self.look("document.querySelector('.tree-frame').scrollHeight"), 60)
+        self.assertTrue(self.look(f"{root}.bottom > {frame}.top && {root}.top < {frame}.bottom"))
+
+    def test_boxes_of_trees_can_be_told_apart_in_grey(self):
+        self.open("suite-report")
+        self.open_first_tree()
+        strokes = self.look("""['taken', 'guess', 'bonus'].map((kind) => {
+          const box = document.querySelector(`svg.tree g.${kind} rect`);
+          return box && getComputedStyle(box).strokeDasharray;
+        })""")
+        self.assertEqual(len(set(strokes)), 3, strokes)
+        self.browser.call("Emulation.setEmulatedVisionDeficiency", type="achromatopsia")
+        self.browser.screenshot(SCREENSHOTS / "suite-report-1280-grey.png")
+        self.browser.call("Emulation.setEmulatedVisionDeficiency", type="none")
 
     def test_without_scripts_the_list_is_a_plain_table(self):
         self.open("runs-report", scripts=False)

@@ -1,0 +1,50 @@
+#include "decode/answer.h"
+
+#include <algorithm>
+
+#include "base/random.h"
+
+namespace espalier {
+
+void Answer::begin_round() {
+  stage = AnswerStage::draft;
+  round_path = path.size();
+  drafted = false;
+  times = {};
+}
+
+std::int32_t Answer::draw(std::span<const float> logits, std::int64_t context) {
+  const GenerateOptions& options = request.options;
+  GeneratedToken next;
+  next.token =
+      sample(logits, options.sampling, TokenPath{path, request.prompt.size()}, uniform(options.seed, path.size()));
+  next.stops = std::ranges::find(options.stop_tokens, next.token) != options.stop_tokens.end();
+  if (options.logprobs >= 0) next.logprobs = logprobs(logits, next.token, options.logprobs);
+  path.push_back(next.token);
+  result.tokens.push_back(next.token);
+  finish = end_after(next, context);
+  return next.token;
+}
+
+// Why the answer ends with the token that was just drawn, if it does.
+std::optional<FinishReason> Answer::end_after(const GeneratedToken& drawn, std::int64_t context) {
+  const GenerateEvents& events = request.events;
+  const bool goes_on = !events.on_token || ask(events.on_token, drawn);
+  if (drawn.stops) return FinishReason::stop_token;
+  if (!goes_on) return FinishReason::stopped;
+  if (tokens_left() <= 0) return FinishReason::token_limit;
+  // To go on, the drawn token needs the last position of the path.
+  if (std::ssize(path) > context) return FinishReason::context_limit;
+  if (events.cancelled && ask(events.cancelled)) return FinishReason::cancelled;
+  return std::nullopt;
+}
+
+void Answer::count_round(std::span<const Visit> visits) {
+  result.accept_lengths.push_back(static_cast<std::int64_t>(visits.size()) - 1);
+  result.verified_rows += tree->size();
+  result.plain_rounds += tree->size() == 1 ? 1 : 0;
+  result.undrafted_rounds += drafted ? 0 : 1;
+  result.times += times;
+}
+
+}  // namespace espalier

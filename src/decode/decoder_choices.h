@@ -1,0 +1,29 @@
+// What a decoder settles once, when it is made: what it was asked for, cut to what its model and its device can do.
+// Plain values.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "decode/decoder_options.h"
+#include "device/device.h"
+#include "model/config.h"
+
+namespace espalier {
+
+struct DecoderChoices {
+  std::int64_t context = 0;       // positions of each lane
+  std::int64_t prefill_rows = 0;  // the most rows of a prefill step
+  TreeOptions tree = {};
+  StepForm form = {};
+  std::int64_t cache_positions = 0;  // of all lanes together
+  std::int64_t tree_rows = 0;        // the most rows of a step over the trees of all lanes
+
+  std::int64_t step_rows() const { return std::max(prefill_rows, tree_rows); }
+};
+
+// Throws InputError naming the flags where the model or the device cannot do what was asked for.
+DecoderChoices decoder_choices(const ModelConfig& config, const Device& device, const DecoderOptions& options,
+                               const Speculation& speculation);
+
+}  // namespace espalier

@@ -1,0 +1,96 @@
+#include "decode/decoder_choices.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "device/checked/checked_device.h"
+#include "device/reference/reference_device.h"
+
+namespace espalier {
+namespace {
+
+class DecoderChoicesTest : public ::testing::Test {
+ protected:
+  DecoderChoices choices(const DecoderOptions& options, const Speculation& speculation = {}) const {
+    return decoder_choices(config_, *device_, options, speculation);
+  }
+  DecoderChoices choices_with_buckets(const DecoderOptions& options, const Speculation& speculation = {}) const {
+    return decoder_choices(config_, *bucketed_, options, speculation);
+  }
+  static Speculation drafted(const TreeOptions& tree) {
+    return {.tree = tree, .drafters = [] { return DrafterSet(); }};
+  }
+
+  ModelConfig config_ = [] {
+    ModelConfig config;
+    config.context = 512;
+    return config;
+  }();
+  std::unique_ptr<Device> device_ = make_reference_device();
+  std::unique_ptr<Device> bucketed_ = make_checked_device(make_reference_device(), {.profile = CheckedProfile::ascend});
+  int largest_bucket_ = static_cast<int>(bucketed_->row_buckets().back());
+};
+
+TEST_F(DecoderChoicesTest, TheContextIsTheModelsUnlessAShorterOneIsAskedFor) {
+  EXPECT_EQ(choices({}).context, 512);
+  EXPECT_EQ(choices({.context = 100}).context, 100);
+  EXPECT_THROW(choices({.context = 513}), InputError);
+  EXPECT_THROW(choices({.context = -1}), InputError);
+}
+
+TEST_F(DecoderChoicesTest, LanesDoNotShareBlocks) {
+  EXPECT_EQ(choices({.context = 100}).cache_positions, 100);
+  EXPECT_EQ(choices({.context = 100, .lanes = 3}).cache_positions, 3 * 128);
+  EXPECT_EQ(choices({.context = 129, .lanes = 2}).cache_positions, 2 * 256);
+  EXPECT_THROW(choices({.lanes = 0}), std::logic_error);
+}
+
+TEST_F(DecoderChoicesTest, APrefillStepIsNoLongerThanTheContextNorLargerThanTheDeviceTakes) {
+  EXPECT_EQ(choices({.context = 20}).prefill_rows, 20);
+  EXPECT_EQ(choices({.prefill_rows = 300}).prefill_rows, 300);
+  EXPECT_EQ(choices_with_buckets({.prefill_rows = 300}).prefill_rows, largest_bucket_);
+  EXPECT_THROW(choices({.prefill_rows = 0}), std::logic_error);
+}
+
+TEST_F(DecoderChoicesTest, WithoutDraftersATreeIsItsRoot) {
+  const DecoderChoices plain = choices({.lanes = 3}, {.tree = {.nodes = 16}});
+  EXPECT_EQ(max_rows(plain.tree), 1);
+  EXPECT_EQ(plain.tree_rows, 3);
+  EXPECT_EQ(plain.step_rows(), 64) << "those of a prefill step";
+}
+
+TEST_F(DecoderChoicesTest, TreesOfAllLanesFitAStepWhereTheDeviceTakesAny) {
+  EXPECT_EQ(choices({.lanes = 5}, drafted({.nodes = 40})).tree_rows, 200);
+  EXPECT_EQ(choices({.lanes = 5}, drafted({.nodes = 40})).step_rows(), 200);
+  EXPECT_EQ(choices_with_buckets({.lanes = 5}, drafted({.nodes = 40})).tree_rows, largest_bucket_);
+}
+
+TEST_F(DecoderChoicesTest, ATreeHasNoMoreRowsThanOneStepOfTheDevice) {
+  EXPECT_EQ(choices_with_buckets({}, drafted({.nodes = largest_bucket_ + 7})).tree.nodes, largest_bucket_);
+  EXPECT_EQ(choices({}, drafted({.nodes = largest_bucket_ + 7})).tree.nodes, largest_bucket_ + 7);
+}
+
+TEST_F(DecoderChoicesTest, TreesThatAreKnownKeepTheirOptions) {
+  const Speculation known{.tree = {.nodes = 7, .branch = 0},
+                          .trees = [](std::span<const std::int32_t> tokens) { return TokenTree(tokens.back()); }};
+  EXPECT_EQ(choices({}, known).tree.nodes, 7);
+  EXPECT_EQ(choices({}, known).tree.branch, 0);
+  EXPECT_EQ(choices({}, drafted({.expand = 3})).tree.branch, 3) << "as many as are expanded, unless it is said";
+}
+
+TEST_F(DecoderChoicesTest, ADenseMaskIsForEagerAttentionOrWhoAsksForIt) {
+  EXPECT_EQ(choices({}, drafted({})).form.mask, MaskForm::list);
+  EXPECT_EQ(choices({.mask = MaskChoice::dense}).form.mask, MaskForm::dense);
+  EXPECT_EQ(choices({.attention = AttentionOp::eager}).form.mask, MaskForm::dense);
+  EXPECT_THROW(choices({.attention = AttentionOp::eager, .mask = MaskChoice::list}), InputError);
+}
+
+TEST_F(DecoderChoicesTest, ADeviceThatPrefersADenseMaskGetsOneWhereThereIsATreeToHide) {
+  ASSERT_TRUE(bucketed_->prefers_dense_mask());
+  EXPECT_EQ(choices_with_buckets({}, drafted({})).form.mask, MaskForm::dense);
+  EXPECT_EQ(choices_with_buckets({}).form.mask, MaskForm::list);
+  EXPECT_EQ(choices_with_buckets({.mask = MaskChoice::list}, drafted({})).form.mask, MaskForm::list);
+}
+
+}  // namespace
+}  // namespace espalier

@@ -1,0 +1,54 @@
+// How a decoder is made: its memory and its arithmetic (DecoderOptions), and who guesses ahead (Speculation), which
+// changes the speed and never the text.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+
+#include "base/dtype.h"
+#include "cache/kv_cache.h"
+#include "decode/draft_tree.h"
+#include "decode/drafter.h"
+#include "decode/step_times.h"
+#include "model/step_tables.h"
+#include "tree/token_tree.h"
+
+namespace espalier {
+
+enum class MaskChoice { automatic, dense, list };
+
+struct DecoderOptions {
+  std::int64_t context = 0;  // positions of each lane; 0: what the model was made for
+  DType kv_type = DType::f16;
+  std::int64_t prefill_rows = 64;  // rows of one prefill step: between two of them a request can be cancelled
+  int lanes = 1;                   // conversations at once
+  AttentionOp attention = AttentionOp::fused;
+  MaskChoice mask = MaskChoice::automatic;
+  KvOptions kv = {};
+  bool invariants = false;  // check tables, masks and slots of every tree before its launch
+};
+
+// Rows chosen round by round (budget.h): TreeOptions::nodes is then the most a tree gets.
+struct ChosenBudget {
+  std::optional<StepTimes> times = {};  // of this model, machine and form, from an earlier run; none: measured at once
+  std::function<void(const StepTimes&)> on_measured = {};  // for later runs
+  SecondsClock clock = steady_seconds;
+};
+
+// The tree of a round, from somebody who knows it already. `tokens`: prompt and answer; the last one is the root, and
+// the tree's root token.
+using TreeSource = std::function<TokenTree(std::span<const std::int32_t> tokens)>;
+
+// Who guesses, and in which shape. Every lane gets drafters of its own; none: plain decoding.
+struct Speculation {
+  TreeOptions tree = {};
+  std::function<DrafterSet()> drafters = {};
+  std::optional<ChosenBudget> budget = {};  // nothing: every tree as large as the options say
+  // In place of drafters: whole trees, verified as they are. They have at most `tree.nodes` rows, all inside context
+  // and vocabulary.
+  TreeSource trees = {};
+};
+
+}  // namespace espalier

@@ -1,0 +1,177 @@
+#include "decode/round_budget.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "decode/answer.h"
+
+namespace espalier {
+namespace {
+
+constexpr std::int32_t kRoot = 1;
+
+// Steps of n rows take 1 + slope (n - 1) seconds, whatever the context.
+StepTimes line(double slope) {
+  return {.rows = {1, 64}, .contexts = {64}, .seconds = {1, 1 + 63 * slope}};
+}
+
+StepTimes never_measured() {
+  ADD_FAILURE() << "measured, though there are step times";
+  return line(0);
+}
+
+// A chain of guesses, each taken with probability q.
+Candidates chain_of(int guesses, double q) {
+  Candidates candidates(kRoot);
+  for (int i = 1; i <= guesses; ++i) candidates.add(i - 1, {.token = 10 + i, .score = i * std::log(q), .sources = 1});
+  return candidates;
+}
+
+// Two answers in the middle of a round, without a model. Every reading of the clock is a second later.
+class RoundBudgetTest : public ::testing::Test {
+ protected:
+  RoundBudgetTest() {
+    for (Answer* answer : answers_) {
+      answer->path = {kRoot};
+      answer->room = 64;
+      answer->tree.emplace(kRoot);
+    }
+  }
+
+  RoundBudget chosen(double slope) { return {{.times = line(slope)}, {.rows = 64}, clock_, never_measured}; }
+  // The drafters of both say this.
+  void draft(int guesses, double q, double seconds) {
+    for (Answer* answer : answers_) {
+      answer->drafted = true;
+      answer->candidates = chain_of(guesses, q);
+      answer->times = {.draft = seconds};
+    }
+  }
+  void accept(std::int64_t guesses) {
+    for (Answer* answer : answers_) answer->result.accept_lengths.push_back(guesses);
+  }
+
+  double now_ = 0;
+  SecondsClock clock_ = [this] { return now_ += 1; };
+  GenerateRequest request_ = {};
+  Lane lane_a_ = {}, lane_b_ = {};
+  Answer a_{lane_a_, request_, clock_}, b_{lane_b_, request_, clock_};
+  std::vector<Answer*> answers_ = {&a_, &b_};
+};
+
+TEST_F(RoundBudgetTest, WhereNothingIsChosenDraftersAreAskedAndTreesStayAsTheyAre) {
+  RoundBudget fixed;
+  EXPECT_FALSE(fixed.chooses());
+  EXPECT_EQ(fixed.budget(), nullptr);
+  a_.tree->append(0, {.token = 7, .score = -9});
+  const TokenTree tree = *a_.tree;
+  const double before = now_;
+  for (int round = 0; round < 100; ++round) {
+    EXPECT_TRUE(fixed.begin_round(answers_)) << "however little it brings";
+    fixed.cut(answers_);
+    fixed.observe_step(3, 100.0);
+    fixed.learn(a_, std::vector<Visit>{{.node = 0, .token = 9}});
+    accept(0);
+    fixed.end_round(answers_);
+  }
+  EXPECT_EQ(*a_.tree, tree);
+  EXPECT_FALSE(fixed.told(a_, 3).has_value());
+  EXPECT_EQ(now_, before) << "the clock was read";
+}
+
+TEST_F(RoundBudgetTest, OfWhatAllAnswersDraftedTheBestBecomesTheirTrees) {
+  RoundBudget budget = chosen(0.15);
+  ASSERT_TRUE(budget.begin_round(answers_));
+  draft(8, 0.9, 0);
+  b_.candidates = chain_of(8, 0.1);
+  budget.cut(answers_);
+  EXPECT_GT(a_.tree->size(), 4);
+  EXPECT_EQ(b_.tree->size(), 1) << "its rows are worth more elsewhere";
+}
+
+TEST_F(RoundBudgetTest, ATreeHasNoMoreRowsThanItsAnswerHasRoomFor) {
+  RoundBudget budget = chosen(0);
+  a_.room = 3;
+  b_.room = 1;
+  budget.begin_round(answers_);
+  draft(8, 0.9, 0);
+  budget.cut(answers_);
+  EXPECT_EQ(a_.tree->size(), 3);
+  EXPECT_EQ(b_.tree->size(), 1);
+}
+
+TEST_F(RoundBudgetTest, CuttingIsDraftingAndItsTimeIsShared) {
+  RoundBudget budget = chosen(0.1);
+  budget.begin_round(answers_);
+  draft(4, 0.5, 0.25);
+  const double before = now_;
+  budget.cut(answers_);
+  EXPECT_EQ(now_, before + 2) << "the clock is read at the beginning and at the end";
+  EXPECT_DOUBLE_EQ(a_.times.draft, 0.25 + 0.5);
+  EXPECT_DOUBLE_EQ(b_.times.draft, 0.25 + 0.5);
+}
+
+TEST_F(RoundBudgetTest, ListenersAreToldTheTimesOfTheRoundAndTheRowsOfTheStep) {
+  RoundBudget budget = chosen(0.5);
+  budget.begin_round(answers_);
+  draft(4, 0.5, 0);
+  b_.drafted = false;
+  const std::optional<BudgetRound> told = budget.told(a_, 9);
+  ASSERT_TRUE(told.has_value());
+  EXPECT_TRUE(told->drafted);
+  EXPECT_FALSE(budget.told(b_, 9)->drafted);
+  EXPECT_EQ(told->step_rows, 9);
+  ASSERT_EQ(told->step_seconds.size(), 64u);
+  EXPECT_DOUBLE_EQ(told->step_seconds[2], 2.0);
+}
+
+TEST_F(RoundBudgetTest, DraftersThatBringNothingAreSoonNotAsked) {
+  RoundBudget budget = chosen(0.1);
+  int asked = 0;
+  for (int round = 0; round < 100; ++round) {
+    const bool ask = budget.begin_round(answers_);
+    asked += ask ? 1 : 0;
+    draft(4, 0.5, ask ? 0.5 : 0.0);
+    accept(0);
+    budget.end_round(answers_);
+  }
+  EXPECT_LT(asked, 10);
+}
+
+TEST_F(RoundBudgetTest, DraftersThatBringTokensAreAlwaysAsked) {
+  RoundBudget budget = chosen(0.1);
+  for (int round = 0; round < 100; ++round) {
+    ASSERT_TRUE(budget.begin_round(answers_)) << round;
+    draft(4, 0.5, 0.1);
+    accept(3);
+    budget.end_round(answers_);
+  }
+}
+
+TEST_F(RoundBudgetTest, LearnsOnlyOfAnswersWhoseDraftersWereAsked) {
+  RoundBudget budget = chosen(0.1);
+  draft(1, 0.9, 0);
+  const auto belief = [&] { return budget.budget()->calibration().probability(1, 0.9); };
+  const double before = belief();
+  const std::vector<Visit> rejected = {{.node = 0, .token = 99}};
+  a_.drafted = false;
+  for (int i = 0; i < 20; ++i) budget.learn(a_, rejected);
+  EXPECT_EQ(belief(), before);
+  for (int i = 0; i < 20; ++i) budget.learn(b_, rejected);
+  EXPECT_LT(belief(), before);
+}
+
+TEST_F(RoundBudgetTest, ATableThatIsMissingOrDamagedIsMeasuredAndTold) {
+  for (const std::optional<StepTimes>& known :
+       {std::optional<StepTimes>(), std::optional(StepTimes{.rows = {1}, .contexts = {0}, .seconds = {-1}})}) {
+    std::vector<StepTimes> told;
+    const ChosenBudget wanted{.times = known, .on_measured = [&](const StepTimes& times) { told.push_back(times); }};
+    const RoundBudget budget(wanted, {.rows = 64}, clock_, [] { return line(0.3); });
+    EXPECT_EQ(told, std::vector{line(0.3)});
+    EXPECT_EQ(budget.budget()->costs().measured(), line(0.3));
+  }
+}
+
+}  // namespace
+}  // namespace espalier
