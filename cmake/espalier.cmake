@@ -23,17 +23,19 @@ if(ESPALIER_SANITIZE)
                                                   -fno-sanitize-recover=all)
   target_link_options(espalier_flags INTERFACE -fsanitize=${ESPALIER_SANITIZE})
   target_compile_definitions(espalier_flags INTERFACE ESPALIER_SANITIZED)  # tests take fewer rounds
+  set(ESPALIER_TEST_OPTIONS -O0)  # there it is the libraries that have to be quick
 endif()
 
 # Headers that most files read, read once (-DESPALIER_PRECOMPILE=ON): espalier_headers for the libraries,
 # espalier_test_headers, espalier_cli_headers. The release build leaves it off and so shows that every file includes
 # what it uses.
 function(espalier_precompiled_headers name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "HEADERS;LINKS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "HEADERS;LINKS;OPTIONS")
   if(ESPALIER_PRECOMPILE)
     file(CONFIGURE OUTPUT ${name}.cpp CONTENT "")
     add_library(${name} OBJECT ${CMAKE_CURRENT_BINARY_DIR}/${name}.cpp)
     target_link_libraries(${name} PRIVATE ${arg_LINKS} fmt::fmt nlohmann_json::nlohmann_json espalier_flags)
+    target_compile_options(${name} PRIVATE ${arg_OPTIONS})
     target_precompile_headers(${name} PRIVATE <algorithm> <chrono> <filesystem> <fstream> <functional> <map> <memory>
                               <optional> <random> <ranges> <span> <string> <vector> <fmt/format.h> <fmt/ranges.h>
                               <nlohmann/json.hpp> ${arg_HEADERS})
@@ -58,6 +60,7 @@ function(espalier_test name)
   target_link_libraries(${name} PRIVATE ${arg_LINKS} espalier_flags GTest::gmock GTest::gtest_main)
   target_compile_definitions(${name} PRIVATE ESPALIER_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data"
                                              ESPALIER_MODELS="${PROJECT_SOURCE_DIR}/models")
+  target_compile_options(${name} PRIVATE ${ESPALIER_TEST_OPTIONS})
   espalier_precompile(${name} espalier_test_headers)
   gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 PROPERTIES LABELS ${arg_LABEL} TIMEOUT ${arg_TIMEOUT})
 endfunction()
