@@ -6,40 +6,15 @@
 #include <numeric>
 
 #include "base/error.h"
-#include "decode/ngram_drafter.h"
-#include "device/reference/reference_device.h"
 #include "eval/summary.h"
+#include "eval/tiny_setup.h"
 
 namespace espalier {
 namespace {
 
-// A tiny random model: it babbles, reproducibly, and repeats itself enough for n-grams to hit.
-class PromptRunnerTest : public ::testing::Test {
+class PromptRunnerTest : public TinySetupTest {
  protected:
-  std::filesystem::path path_ = std::filesystem::path(ESPALIER_TEST_DATA) / "tiny/llama2.gguf";
-  std::unique_ptr<Device> device_ = make_reference_device();
-  Transformer model_ = load_transformer(*device_, path_);
-  ModelText text_ = load_model_text(path_);
-  int drafters_made_ = 0;
-
-  EvalSetup setup(bool baseline = true) {
-    TextOptions options;
-    options.generate.max_tokens = 40;
-    options.ignore_eos = true;
-    return {.model = model_,
-            .text = text_,
-            .decoder = {.context = 256},
-            .speculation = {.tree = {},
-                            .drafters =
-                                [this] {
-                                  ++drafters_made_;
-                                  DrafterSet drafters;
-                                  drafters.push_back(std::make_unique<NgramDrafter>());
-                                  return drafters;
-                                }},
-            .options = options,
-            .baseline = baseline};
-  }
+  EvalSetup setup(bool baseline = true) { return tiny_setup(baseline, 40); }
 };
 
 TEST_F(PromptRunnerTest, ATurnIsTheSameWithAndWithoutSpeculation) {

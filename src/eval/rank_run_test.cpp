@@ -5,8 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "decode/ngram_drafter.h"
-#include "device/reference/reference_device.h"
+#include "eval/tiny_setup.h"
 #include "eval/turn_journal.h"
 #include "format/complaint.h"
 #include "format/temporary_folder.h"
@@ -18,26 +17,10 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Optional;
 
-// On a tiny random model, whose context of 256 tokens a long turn does not fit into.
-class RankRunTest : public ::testing::Test {
+// A long turn does not fit into the tiny model's context.
+class RankRunTest : public TinySetupTest {
  protected:
-  EvalSetup setup(bool baseline) {
-    TextOptions options;
-    options.generate.max_tokens = 12;
-    options.ignore_eos = true;
-    return {.model = model_,
-            .text = text_,
-            .decoder = {.context = 256},
-            .speculation = {.tree = {},
-                            .drafters =
-                                [] {
-                                  DrafterSet drafters;
-                                  drafters.push_back(std::make_unique<NgramDrafter>());
-                                  return drafters;
-                                }},
-            .options = options,
-            .baseline = baseline};
-  }
+  EvalSetup setup(bool baseline) { return tiny_setup(baseline, 12); }
   // A prompt on each line of prompts.jsonl, named by its number.
   static PromptSet data(std::vector<std::vector<std::string>> prompts) {
     PromptSet set{.files = {{.path = "prompts.jsonl", .set = "mine"}}};
@@ -52,10 +35,6 @@ class RankRunTest : public ::testing::Test {
   }
   std::vector<TurnRecord> kept() const { return read_journal(rank_.path() / kJournalName); }
 
-  std::filesystem::path path_ = std::filesystem::path(ESPALIER_TEST_DATA) / "tiny/llama2.gguf";
-  std::unique_ptr<Device> device_ = make_reference_device();
-  Transformer model_ = load_transformer(*device_, path_);
-  ModelText text_ = load_model_text(path_);
   TemporaryFolder folder_;
   RankPlace place_;
   RankFolder rank_{folder_ / "run/ranks/0000", place_, /*resume=*/false};
