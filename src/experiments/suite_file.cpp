@@ -62,12 +62,6 @@ void check_keys(const JsonField& field, std::span<const std::string_view> known)
     if (std::ranges::find(known, key) == known.end()) input_error("{}: unknown key {}", field.where(), in_quotes(key));
 }
 
-std::int64_t integer_in(const JsonField& field, std::int64_t least, std::int64_t most) {
-  const std::int64_t value = field.integer();
-  if (value < least || value > most) input_error("{}: expected {} to {}, got {}", field.where(), least, most, value);
-  return value;
-}
-
 std::string filled(const JsonField& field) {
   if (field.string().empty()) input_error("{}: expected some text, got an empty one", field.where());
   return field.string();
@@ -111,8 +105,8 @@ PromptSource read_source(const JsonField& field) {
   static constexpr std::string_view kKeys[] = {"data", "skip", "limit", "whole_humaneval"};
   check_keys(field, kKeys);
   PromptSource source{.data = filled(field.at("data"))};
-  if (const auto skip = field.find("skip")) source.skip = integer_in(*skip, 0, 1 << 30);
-  if (const auto limit = field.find("limit")) source.limit = integer_in(*limit, 1, 1 << 30);
+  if (const auto skip = field.find("skip")) source.skip = skip->integer(0, 1 << 30);
+  if (const auto limit = field.find("limit")) source.limit = limit->integer(1, 1 << 30);
   source.whole_humaneval = field.boolean_or("whole_humaneval", false);
   return source;
 }
@@ -141,7 +135,7 @@ Setting read_setting(const JsonField& field) {
   check_keys(field, kKeys);
   Setting setting{.name = folder_name(field.at("name"), kTaken)};
   if (const auto flags = field.find("flags")) setting.flags = texts(*flags);
-  if (const auto tokens = field.find("max_tokens")) setting.max_tokens = integer_in(*tokens, 1, 1 << 20);
+  if (const auto tokens = field.find("max_tokens")) setting.max_tokens = tokens->integer(1, 1 << 20);
   return setting;
 }
 
@@ -150,10 +144,10 @@ Lengthening read_lengthening(const JsonField& field) {
   check_keys(field, kKeys);
   Lengthening result;
   result.what = one_of(field.at("what"), kGrowths);
-  result.lengths = list_of(field.at("lengths"), [](const JsonField& length) { return integer_in(length, 0, 1 << 20); });
+  result.lengths = list_of(field.at("lengths"), [](const JsonField& length) { return length.integer(0, 1 << 20); });
   if (result.lengths.empty() || !std::ranges::is_sorted(result.lengths, std::less_equal()))
     input_error("{}: expected one length or more, ascending", field.at("lengths").where());
-  result.prompts = integer_in(field.at("prompts"), 1, 1000);
+  result.prompts = field.at("prompts").integer(1, 1000);
   return result;
 }
 
@@ -225,9 +219,9 @@ void read_runs(const JsonField& field, Experiment& experiment) {
   if (const auto drafters = field.find("drafters")) experiment.drafters = read_drafters(*drafters);
   if (const auto axis = field.find("axis")) experiment.axis = filled(*axis);
   if (const auto flags = field.find("flags")) experiment.flags = texts(*flags);
-  if (const auto turns = field.find("retimed_turns")) experiment.retimed_turns = integer_in(*turns, 1, 1000);
+  if (const auto turns = field.find("retimed_turns")) experiment.retimed_turns = turns->integer(1, 1000);
   if (const auto from = field.find("from")) experiment.from = folder_name(*from);
-  if (const auto rounds = field.find("rounds")) experiment.rounds = integer_in(*rounds, 1, 1 << 30);
+  if (const auto rounds = field.find("rounds")) experiment.rounds = rounds->integer(1, 1 << 30);
   if (const auto lengthening = field.find("lengthening")) experiment.lengthening = read_lengthening(*lengthening);
   if (const auto settings = field.find("settings")) {
     experiment.settings = filled_list_of(*settings, read_setting, "setting");
@@ -290,8 +284,8 @@ Experiment experiment_from(const Json& object, const std::filesystem::path& file
   check_kind_keys(field, experiment.kind);
   if (const auto reproduces = field.find("reproduces")) experiment.reproduces = texts(*reproduces);
   if (const auto paper = field.find("paper")) experiment.paper = list_of(*paper, read_table);
-  if (const auto tokens = field.find("max_tokens")) experiment.max_tokens = integer_in(*tokens, 1, 1 << 20);
-  if (const auto tokens = field.find("full_max_tokens")) experiment.full_max_tokens = integer_in(*tokens, 1, 1 << 20);
+  if (const auto tokens = field.find("max_tokens")) experiment.max_tokens = tokens->integer(1, 1 << 20);
+  if (const auto tokens = field.find("full_max_tokens")) experiment.full_max_tokens = tokens->integer(1, 1 << 20);
   if (const auto plot = field.find("plot")) experiment.plot = read_plot(*plot);
   read_runs(field, experiment);
   return experiment;
