@@ -40,9 +40,9 @@ void tell_truncated(const TraceReader& reader) {
 }
 
 // Ids as text where a model's tokenizer is at hand, else as numbers.
-class TokenWords {
+class PieceWords {
  public:
-  TokenWords(const TraceHeader& header, const ShowFlags& flags) {
+  PieceWords(const TraceHeader& header, const ShowFlags& flags) {
     try {
       text_ = load_model_text(recorded_model(header.origin.configuration, flags.model, flags.file));
     } catch (const InputError&) {
@@ -81,7 +81,7 @@ std::string turn_titles() {
                      "prompt", "tokens", "rounds", "accept_L", "rows", "finish", "", "set");
 }
 
-std::string round_line(const TracedRound& round, const TokenWords& words, int width) {
+std::string round_line(const TracedRound& round, const PieceWords& words, int width) {
   std::vector<std::int32_t> choices;
   for (const Visit& visit : round.visits) choices.push_back(visit.token);
   const std::string figures =
@@ -90,7 +90,7 @@ std::string round_line(const TracedRound& round, const TokenWords& words, int wi
   return figures + cut_to_width(words.line(choices), std::max(10, width - display_width(figures))) + "\n";
 }
 
-std::string turn_text(std::int64_t index, const TracedTurn& turn, const TokenWords& words) {
+std::string turn_text(std::int64_t index, const TracedTurn& turn, const PieceWords& words) {
   const int width = screen_width();
   std::string text = turn_titles() + turn_line(index, turn) + "\n";
   text += "prompt  " + cut_front_to_width(words.line(turn.prompt), width - 8) + "\n";
@@ -109,13 +109,14 @@ std::string round_facts(const TracedRound& round) {
       name(round.form.attention), name(round.form.mask), round.kv.branched, round.kv.committed, times.draft * 1000,
       times.prepare * 1000, times.verify * 1000, times.accept * 1000, times.commit * 1000);
   if (round.budget)
-    text += fmt::format("chosen rows: {} in the step, estimated at {:.3f} ms, one row at {:.3f} ms{}\n",
-                        round.budget->step_rows, round.budget->step_seconds * 1000, round.budget->plain_seconds * 1000,
-                        round.budget->drafted ? "" : "; the drafters were not asked");
+    text +=
+        fmt::format("chosen rows: {} in the step, estimated at {:.3f} ms, one row at {:.3f} ms{}\n",
+                    round.budget->step_rows, round.budget->seconds_of(round.budget->step_rows) * 1000,
+                    round.budget->seconds_of(1) * 1000, round.budget->drafted ? "" : "; the drafters were not asked");
   return text;
 }
 
-std::string round_text(const TracedTurn& turn, const TracedRound& round, const TokenWords& words,
+std::string round_text(const TracedTurn& turn, const TracedRound& round, const PieceWords& words,
                        const ShowFlags& flags, const std::vector<std::string>& drafters) {
   const Round drawn{.number = round.number,
                     .prefix = round.prefix,
@@ -154,7 +155,7 @@ int show_list(TraceReader& reader) {
 int run_show(const ShowFlags& flags) {
   TraceReader reader(flags.file);
   if (!flags.turn && !flags.round) return show_list(reader);
-  const TokenWords words(reader.header(), flags);
+  const PieceWords words(reader.header(), flags);
   const TracedTurn turn = find_turn(reader, flags);
   if (!flags.round) {
     print(turn_text(reader.turns(), turn, words));

@@ -102,8 +102,8 @@ TEST_F(FailureDumpTest, OtherSchemasVersionsAndKindsAreRefused) {
   const nlohmann::json good = written();
   EXPECT_EQ(refusal(good), "accepted");
   nlohmann::json bad = good;
-  bad["schema"] = 2;
-  EXPECT_EQ(refusal(bad), "d.json: a dump of schema 2, expected 1");
+  bad["schema"] = 1;
+  EXPECT_EQ(refusal(bad), "d.json: a dump of schema 1, expected 2");
   bad = good;
   bad["version"] = "9.9.9";
   EXPECT_THAT(refusal(bad), HasSubstr("9.9.9"));

@@ -2,6 +2,7 @@
 
 #include <random>
 
+#include "trace/trace_file.h"
 #include "tree/random_tree.h"
 
 namespace espalier {
@@ -59,7 +60,7 @@ TracedTurn random_turn(std::uint64_t seed) {
     round.times = random_times(random);
     round.kv = {128 * below(random, 9), 128 * below(random, 9)};
     round.form.mask = below(random, 2) == 0 ? MaskForm::list : MaskForm::dense;
-    if (below(random, 2) == 0) round.budget = TracedBudget{true, round.tree.size(), 0.25, 0.125};
+    if (below(random, 2) == 0) round.budget = TracedBudget{true, round.tree.size(), {0.125, 0.25}};
     for (const Visit& visit : round.visits) turn.tokens.push_back(visit.token);
     turn.rounds.push_back(std::move(round));
   }
@@ -70,6 +71,12 @@ TracedTurn random_turn(std::uint64_t seed) {
   turn.prefill_seconds = 0.5;
   turn.decode_seconds = 1.5;
   return turn;
+}
+
+TracedTurn through_a_file(const TracedTurn& turn) {
+  const std::string bytes = trace_bytes(TraceHeader{}) + trace_bytes(turn);
+  TraceReader reader(std::as_bytes(std::span(bytes)), "t.zst");
+  return reader.next().value();
 }
 
 }  // namespace espalier

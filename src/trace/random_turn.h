@@ -9,5 +9,7 @@
 namespace espalier {
 
 TracedTurn random_turn(std::uint64_t seed);
+// Written as a trace and read again.
+TracedTurn through_a_file(const TracedTurn& turn);
 
 }  // namespace espalier

@@ -17,7 +17,7 @@
 
 namespace espalier {
 
-inline constexpr int kRecordSchema = 1;
+inline constexpr int kRecordSchema = 2;
 std::string_view program_version();
 
 // The run behind a record.

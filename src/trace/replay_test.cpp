@@ -16,7 +16,7 @@
 #include "device/reference/reference_device.h"
 #include "format/temporary_folder.h"
 #include "trace/failure_dumper.h"
-#include "trace/trace_file.h"
+#include "trace/random_turn.h"
 #include "trace/turn_recorder.h"
 
 namespace espalier {
@@ -55,12 +55,6 @@ TracedTurn record_turn(const Transformer& model, const GenerateOptions& options,
   Decoder decoder(model, kOptions, wild_drafts(answer, seed));
   const GenerateResult result = decoder.generate(kPrompt, options, {.on_round = recorder.observer()});
   return recorder.take({.prompt_id = "p", .prompt = kPrompt}, options, result);
-}
-
-TracedTurn through_a_file(const TracedTurn& turn) {
-  const std::string bytes = trace_bytes(TraceHeader{}) + trace_bytes(turn);
-  TraceReader reader(std::as_bytes(std::span(bytes)), "t.zst");
-  return reader.next().value();
 }
 
 struct ReplayDevice {

@@ -35,7 +35,7 @@ bool same_choice(const std::optional<TracedBudget>& a, const std::optional<Trace
 }
 
 bool same_estimates(const std::optional<TracedBudget>& a, const std::optional<TracedBudget>& b) {
-  return !a || !b || (a->step_seconds == b->step_seconds && a->plain_seconds == b->plain_seconds);
+  return !a || !b || a->step_seconds == b->step_seconds;
 }
 
 // Traces that were written before turns named their set do not differ from those that do.

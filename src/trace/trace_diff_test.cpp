@@ -35,9 +35,9 @@ TEST(TraceDiff, AnotherTreeIsWorseThanOtherTimes) {
 
 TEST(TraceDiff, AnotherChoiceOfRowsIsWorseThanAnotherEstimate) {
   TracedTurn turn = random_turn(kSeed);
-  turn.rounds[0].budget = TracedBudget{.drafted = true, .step_rows = 3, .step_seconds = 0.5, .plain_seconds = 0.25};
+  turn.rounds[0].budget = TracedBudget{.drafted = true, .step_rows = 3, .step_seconds = {0.25, 0.5}};
   TracedTurn other = turn;
-  other.rounds[0].budget->step_seconds = 1;
+  other.rounds[0].budget->step_seconds = {0.25, 1};
   EXPECT_EQ(compare_turns(turn, other).kind, DifferenceKind::times);
   other.rounds[0].budget->drafted = false;
   EXPECT_EQ(compare_turns(turn, other).kind, DifferenceKind::trees);

@@ -124,8 +124,8 @@ TEST(TraceReader, AFlippedByteNeverGivesAnotherHeader) {
 
 TEST(TraceReader, AnotherSchemaIsRefused) {
   nlohmann::ordered_json object = record_head("trace", header().origin);
-  object["schema"] = 2;
-  EXPECT_EQ(refusal(compress_frame(object.dump())), "t.zst: a trace of schema 2, expected 1");
+  object["schema"] = 1;
+  EXPECT_EQ(refusal(compress_frame(object.dump())), "t.zst: a trace of schema 1, expected 2");
 }
 
 TEST(TraceReader, AnotherVersionOfTheProgramIsRefused) {

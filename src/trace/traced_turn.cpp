@@ -1,5 +1,6 @@
 #include "trace/traced_turn.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -14,10 +15,7 @@ using Json = nlohmann::ordered_json;
 constexpr std::string_view kFinishReasons[] = {"stop", "length", "context", "cancelled"};
 
 Json budget_json(const TracedBudget& budget) {
-  return {{"drafted", budget.drafted},
-          {"step_rows", budget.step_rows},
-          {"step_seconds", budget.step_seconds},
-          {"plain_seconds", budget.plain_seconds}};
+  return {{"drafted", budget.drafted}, {"step_rows", budget.step_rows}, {"step_seconds", budget.step_seconds}};
 }
 
 Json round_json(const TracedTurn& turn, const TracedRound& round) {
@@ -74,12 +72,18 @@ std::string finish_from(const JsonField& field) {
   return std::string(kFinishReasons[field.one_of(kFinishReasons)]);
 }
 
+std::vector<double> table_from(const JsonField& field) {
+  std::vector<double> table;
+  for (const JsonField& entry : field.elements()) table.push_back(seconds_from(entry));
+  if (table.empty()) input_error("{}: expected the seconds of a step of one row, and of more, got none", field.where());
+  return table;
+}
+
 std::optional<TracedBudget> budget_from(const JsonField& field) {
   if (field.is_null()) return std::nullopt;
   return TracedBudget{.drafted = field.at("drafted").boolean(),
-                      .step_rows = count_from(field.at("step_rows")),
-                      .step_seconds = field.at("step_seconds").number(),
-                      .plain_seconds = field.at("plain_seconds").number()};
+                      .step_rows = count_from(field.at("step_rows"), 1),
+                      .step_seconds = table_from(field.at("step_seconds"))};
 }
 
 // From the root down, each node the child that carries the choice at the one before.
@@ -163,6 +167,10 @@ void check_rounds(const JsonField& record, const TracedTurn& turn, std::size_t k
 }
 
 }  // namespace
+
+double TracedBudget::seconds_of(std::int64_t rows) const {
+  return step_seconds[std::min(static_cast<std::size_t>(rows), step_seconds.size()) - 1];
+}
 
 std::int64_t TracedRound::judged_levels() const {
   return espalier::judged_levels(tree, visits, !finish.empty());

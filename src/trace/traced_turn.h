@@ -24,8 +24,11 @@ namespace espalier {
 struct TracedBudget {
   bool drafted = false;        // the drafters were asked
   std::int64_t step_rows = 0;  // of the whole step: those of other sequences included
-  double step_seconds = 0;     // of such a step, as estimated in that round
-  double plain_seconds = 0;    // of a step of one row, likewise
+  std::vector<double> step_seconds = {
+      0};  // of steps of 1, 2, ... rows, as they were estimated in that round; never empty
+
+  // Of a step of so many rows; the longest that is known where they are more.
+  double seconds_of(std::int64_t rows) const;
 };
 
 struct TracedRound {

@@ -228,6 +228,18 @@ const Lie kLiesOfRounds[] = {
     {"ATextForATime", "seconds.draft: expected a number, got string",
      [](Lines& l) { l[1]["seconds"]["draft"] = "soon"; }},
     {"ATextForABudget", "budget: expected an object, got string", [](Lines& l) { l[1]["budget"] = "large"; }},
+    {"ABudgetWithoutStepTimes", "budget.step_seconds: expected the seconds of a step of one row",
+     [](Lines& l) {
+       l[1]["budget"] = {{"drafted", true}, {"step_rows", 1}, {"step_seconds", nlohmann::json::array()}};
+     }},
+    {"AStepOfNoRows", "budget.step_rows: expected 1 to ",
+     [](Lines& l) {
+       l[1]["budget"] = {{"drafted", true}, {"step_rows", 0}, {"step_seconds", {0.1}}};
+     }},
+    {"AStepInNegativeTime", "budget.step_seconds[1]: expected ",
+     [](Lines& l) {
+       l[1]["budget"] = {{"drafted", true}, {"step_rows", 1}, {"step_seconds", {0.1, -0.2}}};
+     }},
 };
 
 std::string name_of(const ::testing::TestParamInfo<Lie>& info) {

@@ -1,19 +1,22 @@
 #include "trace/turn_recorder.h"
 
+#include <algorithm>
+#include <cmath>
+#include <iterator>
 #include <utility>
 
 namespace espalier {
 namespace {
 
+// Estimates are no better than that, and digits that say nothing would make most of a trace.
+double to_tenths_of_microseconds(double seconds) {
+  return std::round(seconds * 1e7) / 1e7;
+}
+
 TracedBudget traced(const BudgetRound& budget) {
-  const auto seconds = [&](std::int64_t rows) {
-    const auto index = static_cast<std::size_t>(rows - 1);
-    return index < budget.step_seconds.size() ? budget.step_seconds[index] : 0;
-  };
-  return {.drafted = budget.drafted,
-          .step_rows = budget.step_rows,
-          .step_seconds = seconds(budget.step_rows),
-          .plain_seconds = seconds(1)};
+  TracedBudget kept{.drafted = budget.drafted, .step_rows = budget.step_rows, .step_seconds = {}};
+  std::ranges::transform(budget.step_seconds, std::back_inserter(kept.step_seconds), to_tenths_of_microseconds);
+  return kept;
 }
 
 }  // namespace
