@@ -42,14 +42,24 @@ def wanted_steps(names: list[str]) -> list[str]:
     return list(STEPS) if "all" in names else names
 
 
-def run_step(name: str, config: Config) -> None:
+def run_step(name: str, config: Config) -> bool:
+    """Whether the step has come to its end: a training may have stopped by the clock."""
     module, arguments, parallel = STEPS[name]
     world = int(os.environ.get("WORLD_SIZE", "1"))
     if world > 1 and not parallel:
         raise InputError(f"{name}: expected one process, got {world}; run this step without torchrun")
     begin = time.monotonic()
-    importlib.import_module(f"pipeline.{module}").main(config, *arguments)
-    print(f"{name}: done in {time.monotonic() - begin:.0f} s", flush=True)
+    ended = importlib.import_module(f"pipeline.{module}").main(config, *arguments) is not False
+    print(f"{name}: {'done' if ended else 'stopped'} in {time.monotonic() - begin:.0f} s", flush=True)
+    return ended
+
+
+def run_steps(names: list[str], config: Config) -> None:
+    """One after the other; nothing is made of what is only half trained."""
+    for i, name in enumerate(names, 1):
+        if not run_step(name, config) and names[i:]:
+            left = ", ".join(names[i:])
+            raise InputError(f"{name}: stopped by its time limit; call again to go on: {left} did not run")
 
 
 def main(arguments: list[str]) -> int:
@@ -62,8 +72,7 @@ def main(arguments: list[str]) -> int:
     try:
         settings = [*options.settings, f'variant="{options.variant}"'] if options.variant else options.settings
         config = read_config(Path(options.config), settings)
-        for name in wanted_steps(options.steps):
-            run_step(name, config)
+        run_steps(wanted_steps(options.steps), config)
     except InputError as error:
         print(f"run.py: {error}", file=sys.stderr)
         return 1

@@ -45,6 +45,7 @@ class DistilConfig:
     followups: int = 1  # how many later turns of a prompt are answered
     limit: int = 0  # training prompts to answer, in the order of the files; 0 = all
     shard_prompts: int = 8192
+    wait_seconds: float = 3600.0  # how long a rank waits for the next shard of another one; 0 = for ever
 
 
 @dataclass
@@ -107,6 +108,10 @@ class ExportConfig:
     out_eagle3: str = ""  # "" = WORK/export/eagle3 and WORK/export/medusa
     out_medusa: str = ""
     dtype: str = "float16"  # "float16", "bfloat16" or "float32"
+    formats_eagle3: list[str] = field(default_factory=lambda: ["safetensors", "gguf", "gguf-q8_0"])  # which of these
+    figures_eagle3: str = ""  # Markdown for the model card: what was measured outside this pipeline; "" = nothing
+    figures_medusa: str = ""
+    licence: str = ""  # of the heads, for the model cards; "" = that of the teacher
 
 
 @dataclass
@@ -115,15 +120,17 @@ class SimulateConfig:
     max_sequences: int = 500
     depths: int = 8  # how deep acceptance is followed
     grid: bool = True  # many sizes of trees, which `trees` needs and which take most of the time
+    grid_sequences: int = 0  # with the grid an EAGLE-3 head gets only the first so many; 0 = all
 
 
 @dataclass
 class TreesConfig:
     sizes: list[int] = field(default_factory=lambda: [8, 16, 32, 60])  # nodes, the root included
-    step_costs: str = ""  # JSON of `espalier bench --json --draft eagle3`; "" = every step costs the same
+    step_costs: list[str] = field(default_factory=list)  # JSON of `espalier bench`, one file for each instruction set
     draft_levels: int = 6  # --draft-depth and
-    draft_expand: int = 4  # --draft-expand of that measurement
+    draft_expand: int = 4  # --draft-expand of these measurements
     suggest_nodes: str = "auto"  # "auto": the engine chooses M round by round; "best": as many as found here
+    spare_levels: int = 2  # with "auto", levels beyond the best: they only bound what an easy text can get
     suggest_ngram: bool = False  # n-gram matches in the same tree as the guesses of the EAGLE-3 head
 
 
@@ -143,6 +150,8 @@ class Config:
     seed: int = 1
     device: str = "auto"  # "auto" = the GPU of this rank if there is one, else "cpu"
     variant: str = ""  # a name: heads and all that follows from them go to WORK/variants/NAME, the data stay shared
+    source: str = field(default="", init=False)  # the file all this is from, and what was set above it: model cards
+    settings: list[str] = field(default_factory=list, init=False)  # name the command that made their head
 
     @property
     def folder(self) -> Path:
@@ -171,6 +180,7 @@ def read_config(path: Path, settings: Sequence[str] = ()) -> Config:
         check_values(config)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
+    config.source, config.settings = str(path), list(settings)
     return config
 
 
@@ -193,7 +203,7 @@ def apply_setting(table: dict, setting: str) -> None:
 
 def build(kind, table: dict, where: str):
     """A dataclass from a TOML table: every key known, every value of its type, nothing needed left out."""
-    known = {item.name: item for item in dataclasses.fields(kind)}
+    known = {item.name: item for item in dataclasses.fields(kind) if item.init}
     for key in table:
         if key not in known:
             raise InputError(f"{where}{key}: unknown key, expected one of {', '.join(known)}")
@@ -228,6 +238,10 @@ def one_of(*names):
     return lambda value: value in names
 
 
+def some_of(*names):
+    return lambda values: 0 < len(values) == len(set(values)) and set(values) <= set(names)
+
+
 POSITIVE = (lambda value: value > 0, "more than 0")
 NOT_NEGATIVE = (lambda value: value >= 0, "zero or more")
 
@@ -244,6 +258,7 @@ RULES = {  # what types cannot say: (whether a value is fine, what was expected)
     "distil.followups": NOT_NEGATIVE,
     "distil.limit": NOT_NEGATIVE,
     "distil.shard_prompts": POSITIVE,
+    "distil.wait_seconds": NOT_NEGATIVE,
     "vocabulary.size": POSITIVE,
     "data.text": (one_of("answers", "prompts"), "answers or prompts"),
     "data.control_tokens": (one_of("kept", "stripped"), "kept or stripped"),
@@ -252,10 +267,18 @@ RULES = {  # what types cannot say: (whether a value is fine, what was expected)
     "eagle3.unroll": POSITIVE,
     "medusa.heads": POSITIVE,
     "medusa.blocks": POSITIVE,
+    "simulate.max_sequences": POSITIVE,
+    "simulate.grid_sequences": NOT_NEGATIVE,
+    "trees.sizes": (lambda sizes: len(sizes) > 0 and min(sizes) > 1, "numbers of 2 and more"),
+    "trees.spare_levels": NOT_NEGATIVE,
     "trees.draft_levels": POSITIVE,
     "trees.draft_expand": POSITIVE,
     "trees.suggest_nodes": (one_of("auto", "best"), "auto or best"),
     "export.dtype": (one_of("float16", "bfloat16", "float32"), "float16, bfloat16 or float32"),
+    "export.formats_eagle3": (
+        some_of("safetensors", "gguf", "gguf-q8_0"),
+        "some of safetensors, gguf and gguf-q8_0, each once",
+    ),
 }
 TRAINING_RULES = {  # the same for both kinds of heads
     "steps": POSITIVE,

@@ -6,12 +6,13 @@ goes on with exactly the batches it would have seen.
 
 import hashlib
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
 
 from .config import Config, InputError
-from .files import read_arrays, read_json
+from .files import read_arrays, read_json, sha256_of
 
 ROUND = 64  # lengths are rounded up to multiples of this, so that few shapes occur
 
@@ -70,7 +71,7 @@ def load_sequences(config: Config, split: str) -> Sequences:
     manifest = read_json(folder / "manifest.json")
     if not manifest["shards"]:
         raise InputError(f"{folder}/manifest.json: expected finished shards, got none")
-    everything = joined([read_shard(folder / name) for name in sorted(manifest["shards"])])
+    everything = joined([read_listed_shard(folder / name, entry) for name, entry in sorted(manifest["shards"].items())])
     (held_ids,) = read_arrays(config.folder / "prepared" / "prompts.npz", "held_ids")
     wanted = np.isin(everything.prompt_id, held_ids) == (split == "held")
     last = {prompt: i for i, prompt in enumerate(everything.prompt_id.tolist())}
@@ -111,6 +112,16 @@ def shared_beginning(sequences: Sequences) -> int:
     columns = sequences.tokens[sequences.offsets[:-1, None] + np.arange(shared)]
     differs = (columns != columns[0]).any(0)
     return int(differs.argmax()) if differs.any() else shared
+
+
+def read_listed_shard(path: Path, entry: dict) -> Sequences:
+    """A shard that is what the manifest says: vocabularies and trainings go by the hashes there."""
+    found = sha256_of(path) if path.exists() else "no file"
+    if found != entry["sha256"]:
+        raise InputError(
+            f"{path}: expected SHA-256 {entry['sha256']} as in the manifest, got {found}; remove it and run the step distil"
+        )
+    return read_shard(path)
 
 
 def read_shard(path) -> Sequences:

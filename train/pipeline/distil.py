@@ -47,16 +47,23 @@ def main(config: Config) -> None:
     folder = config.folder / "distilled"
     shards = plan_shards(config, prompts)
     open_manifest(folder, fingerprint(config, prompts, teacher), teacher)
+    rank, world = rank_and_world()
     for number in range(config.distil.followups + 1):
         wanted = [shard for shard in shards if shard.round == number]
-        run_round(config, folder, teacher, prompts, wanted)
-        wait_for(folder, wanted)
+        run_round(config, folder, teacher, prompts, wanted[rank::world])
+        wait_for(folder, wanted, world, config.distil.wait_seconds)
     print_totals(folder, [shard.file for shard in shards])
+
+
+def rank_and_world() -> tuple[int, int]:
+    """As torchrun says them."""
+    return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def fingerprint(config: Config, prompts: PreparedPrompts, teacher: Teacher) -> str:
     """Of everything the answers depend on. The batch size is left out: it changes rounding, not meaning."""
-    settings = {name: value for name, value in vars(config.distil).items() if name != "batch"}
+    left_out = ("batch", "wait_seconds")
+    settings = {name: value for name, value in vars(config.distil).items() if name not in left_out}
     content = hashlib.sha256(
         prompts.tokens.tobytes() + prompts.prompt_id.tobytes() + prompts.held_ids.tobytes()
     ).hexdigest()
@@ -149,9 +156,23 @@ def add_shard(folder: Path, shard: Shard, sequences: Sequences) -> None:
         write_json(folder / "manifest.json", manifest)
 
 
-def wait_for(folder: Path, shards: list[Shard]) -> None:
-    """Until other ranks have finished theirs."""
-    while not {shard.file for shard in shards} <= finished(folder):
+def wait_for(folder: Path, shards: list[Shard], world: int, patience: float) -> None:
+    """Until other ranks have finished theirs. A rank that died would be waited for in vain: `patience` seconds without
+    any new shard are the end, unless 0."""
+    fewest, since = len(shards) + 1, time.monotonic()
+    while True:
+        done = finished(folder)
+        late = [(shard.file, i % world) for i, shard in enumerate(shards) if shard.file not in done]
+        if not late:
+            return
+        if len(late) < fewest:
+            fewest, since = len(late), time.monotonic()
+        if patience and time.monotonic() - since >= patience:
+            file, rank = late[0]
+            raise InputError(
+                f"{folder / file}: expected this shard from rank {rank}, got neither it nor any other of the {len(late)} "
+                f"missing ones in {patience:g} s (distil.wait_seconds); see what that rank said last"
+            )
         time.sleep(1)
 
 
@@ -223,9 +244,9 @@ def continued(tokens: np.ndarray, answer: np.ndarray, piece: np.ndarray) -> tupl
 
 
 def run_round(config: Config, folder: Path, teacher: Teacher, prompts: PreparedPrompts, shards: list[Shard]) -> None:
-    rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    """The given shards, as far as they are missing."""
     done = finished(folder)
-    missing = [shard for shard in shards[rank::world] if shard.file not in done]
+    missing = [shard for shard in shards if shard.file not in done]
     if not missing:
         return
     collections = [Collection(config, prompts, shard, folder) for shard in missing]

@@ -1,13 +1,17 @@
 """Trained heads as files that engines read.
 
-EAGLE-3, in export.out_eagle3 (SpecForge's layout, which SafeAILab's loader reads too):
-    config.json, model.safetensors (d2t offsets and t2d included), vocab_order.json (the teacher's ids in the draft
-    vocabulary: control tokens, then the others, most frequent first)
-    head.gguf        architecture eagle3 as llama.cpp reads it, in export.dtype
-    head-q8_0.gguf   the same with matrices in Q8_0
+EAGLE-3, in export.out_eagle3:
+    config.json, vocab_order.json (the teacher's ids in the draft vocabulary: control tokens, then the others, most
+    frequent first), and the weights in export.formats_eagle3:
+    safetensors   model.safetensors in export.dtype, d2t offsets and t2d included: SpecForge's layout, which SafeAILab's
+                  loader reads too
+    gguf          head.gguf: architecture eagle3 as llama.cpp reads it, in export.dtype
+    gguf-q8_0     head-q8_0.gguf: the same with matrices in Q8_0
+    Files of the other formats are removed: they would hold another head than the one beside them.
 Medusa, in export.out_medusa (layout B: blocks only, the output matrix is the teacher's):
     config.json, medusa_lm_head.safetensors; `trees` adds the choices files
-Both get a README.md (card.py). Every file appears whole or not at all, the weights last.
+Both get a README.md (card.py). Every file appears whole or not at all, the weights last. What an earlier config.json
+suggested for the same teacher (espalier.suggested) stays until `trees` replaces it.
 
 Names, shapes and conventions: docs/drafters.md.
 """
@@ -22,6 +26,7 @@ from .card import write_card
 from .config import Config, InputError
 from .eagle3 import Eagle3, Shape, shape_of
 from .files import read_json, write_json, written_whole
+from .head_files import FILES, out_folder, weights_file
 from .medusa import Medusa
 from .teacher import Teacher, source_bytes, teacher_of
 from .trainer import read_checkpoint
@@ -63,22 +68,28 @@ def main(config: Config) -> None:
     for kind in kinds:
         checkpoint = read_checkpoint(config.heads_folder / kind / "checkpoint.pt")
         {"eagle3": export_eagle3, "medusa": export_medusa}[kind](config, teacher, checkpoint)
-        write_card(config, kind, out_folder(config, kind), teacher.name, teacher.source_sha256)
+        write_card(config, kind, teacher)
 
 
-def out_folder(config: Config, kind: str) -> Path:
-    """Variants are studied, not shipped: they never go where the configuration has its heads exported to."""
-    named = "" if config.variant else getattr(config.export, f"out_{kind}")
-    return Path(named or config.heads_folder / "export" / kind)
-
-
-def teacher_fields(config: Config, teacher: Teacher) -> dict:
+def espalier_fields(config: Config, kind: str, teacher: Teacher) -> dict:
     """How an engine finds the heads of a teacher: by the hash, which it takes only of files of this size."""
-    return {
+    fields = {
         "teacher": teacher.name,
         "teacher_sha256": teacher.source_sha256,
         "teacher_bytes": source_bytes(Path(config.teacher.path)),
     }
+    return fields | kept_suggestion(out_folder(config, kind) / "config.json", teacher)
+
+
+def kept_suggestion(path: Path, teacher: Teacher) -> dict:
+    """What the file that is about to be replaced suggests, unless that was for another teacher."""
+    before = read_json(path).get("espalier", {}) if path.exists() else {}
+    if "suggested" not in before:
+        return {}
+    if before.get("teacher_sha256") != teacher.source_sha256:
+        print(f"export: {path}: espalier.suggested was for another teacher and is left out; run the step trees")
+        return {}
+    return {"suggested": before["suggested"]}
 
 
 def save_readable(tensors: dict[str, torch.Tensor], path: Path) -> None:
@@ -103,13 +114,14 @@ def export_eagle3(config: Config, teacher: Teacher, checkpoint: dict) -> None:
         )
     write_json(out / "config.json", eagle3_config(config, teacher, shape, len(ids)))
     write_json(out / "vocab_order.json", [int(token) for token in vocabulary.order])
-    for name, dtype in (("head.gguf", config.export.dtype), ("head-q8_0.gguf", "q8_0")):
-        write_gguf(out / name, config, teacher, shape, tensors, ids, dtype)
-    stored = {name: tensor.to(DTYPES[config.export.dtype]).contiguous() for name, tensor in tensors.items()}
-    member = torch.zeros(shape.teacher_vocabulary, dtype=torch.bool).index_fill(0, ids, True)
-    stored |= {"d2t": ids - torch.arange(len(ids)), "t2d": member}
-    with written_whole(out / "model.safetensors") as temporary:
-        save_readable(stored, temporary)
+    for form, name in FILES["eagle3"].items():
+        if form not in config.export.formats_eagle3:
+            (out / name).unlink(missing_ok=True)
+        elif form == "safetensors":
+            write_safetensors(out / name, config.export.dtype, shape, tensors, ids)
+        else:
+            dtype = "q8_0" if form == "gguf-q8_0" else config.export.dtype
+            write_gguf(out / name, config, teacher, shape, tensors, ids, dtype)
     size = sum(tensor.numel() for tensor in tensors.values())
     print(f"export: {out}: EAGLE-3 head, {size:,} parameters, step {checkpoint['step']}", flush=True)
 
@@ -181,8 +193,15 @@ def eagle3_config(config: Config, teacher: Teacher, shape: Shape, draft_vocabula
             "eagle_aux_hidden_state_layer_ids": tap_ids(shape.taps, shape.teacher_layers),
             "use_aux_hidden_state": True,
         },
-        "espalier": teacher_fields(config, teacher),
+        "espalier": espalier_fields(config, "eagle3", teacher),
     }
+
+
+def write_safetensors(path: Path, dtype: str, shape: Shape, tensors: dict, ids: torch.Tensor) -> None:
+    stored = {name: tensor.to(DTYPES[dtype]).contiguous() for name, tensor in tensors.items()}
+    member = torch.zeros(shape.teacher_vocabulary, dtype=torch.bool).index_fill(0, ids, True)
+    with written_whole(path) as temporary:
+        save_readable(stored | {"d2t": ids - torch.arange(len(ids)), "t2d": member}, temporary)
 
 
 def write_gguf(
@@ -280,7 +299,8 @@ def load_exported_eagle3(folder: Path, taps: tuple[int, ...], teacher: Teacher) 
         teacher_layers=teacher.layers,
         teacher_vocabulary=teacher.vocab,
     )
-    tensors, ids = read_safetensors(folder) if (folder / "model.safetensors").exists() else read_gguf(folder, shape)
+    path = weights_file(folder, "eagle3")
+    tensors, ids = read_safetensors(path) if path.suffix == ".safetensors" else read_gguf(path, shape)
     device = teacher.embedding.device
     model = Eagle3(shape, teacher.embedding.detach(), ids.to(device)).to(device)
     layer = {name.removeprefix("midlayer.").removesuffix(".weight"): tensor.float() for name, tensor in tensors.items()}
@@ -302,19 +322,16 @@ def load_exported_eagle3(folder: Path, taps: tuple[int, ...], teacher: Teacher) 
     return model.requires_grad_(False).eval()
 
 
-def read_safetensors(folder: Path) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+def read_safetensors(path: Path) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
     """Tensors, and the teacher's ids of the draft vocabulary."""
-    tensors = load_file(folder / "model.safetensors")
+    tensors = load_file(path)
     return tensors, tensors["d2t"] + torch.arange(len(tensors["d2t"]))
 
 
-def read_gguf(folder: Path, shape: Shape) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
-    """The same from head-q8_0.gguf: what an engine that was given only this file computes with."""
+def read_gguf(path: Path, shape: Shape) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+    """The same from a GGUF: what an engine that was given only this file computes with."""
     import gguf
 
-    path = folder / "head-q8_0.gguf"
-    if not path.exists():
-        raise InputError(f"{folder}: expected model.safetensors or head-q8_0.gguf, got neither; run the step export")
     stored = {tensor.name: tensor for tensor in gguf.GGUFReader(path).tensors}
     tensors = {
         name: torch.tensor(gguf.quants.dequantize(stored[theirs].data, stored[theirs].tensor_type))
@@ -338,7 +355,7 @@ def export_medusa(config: Config, teacher: Teacher, checkpoint: dict) -> None:
         "vocab_size": teacher.vocab,
         "base_model_name_or_path": teacher.name,
         "torch_dtype": config.export.dtype,
-        "espalier": teacher_fields(config, teacher),
+        "espalier": espalier_fields(config, "medusa", teacher),
     }
     write_json(out / "config.json", fields)
     stored = {}
@@ -346,7 +363,7 @@ def export_medusa(config: Config, teacher: Teacher, checkpoint: dict) -> None:
         for r in range(blocks):
             stored[f"{k}.{r}.linear.weight"] = weight[k, r].to(DTYPES[config.export.dtype]).contiguous()
             stored[f"{k}.{r}.linear.bias"] = bias[k, r].to(DTYPES[config.export.dtype]).contiguous()
-    with written_whole(out / "medusa_lm_head.safetensors") as temporary:
+    with written_whole(out / FILES["medusa"]["safetensors"]) as temporary:
         save_readable(stored, temporary)
     size = weight.numel() + bias.numel()
     print(f"export: {out}: {heads} Medusa heads of {blocks} blocks, {size:,} parameters, step {checkpoint['step']}")
@@ -354,7 +371,7 @@ def export_medusa(config: Config, teacher: Teacher, checkpoint: dict) -> None:
 
 def load_exported_medusa(folder: Path, teacher: Teacher) -> Medusa:
     config = read_json(folder / "config.json")
-    tensors = load_file(folder / "medusa_lm_head.safetensors")
+    tensors = load_file(weights_file(folder, "medusa"))
     heads, blocks = config["medusa_num_heads"], config["medusa_num_layers"]
     output = teacher.lm_head_weight.detach()
     model = Medusa(heads, blocks, output)

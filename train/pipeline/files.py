@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all: written under a temporary name and renamed."""
+"""Files that are there whole or not at all, even after a power cut: written under a temporary name and renamed."""
 
 import hashlib
 import json
@@ -19,6 +19,8 @@ def written_whole(path: Path):
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         yield temporary
+        with open(temporary, "rb") as file:
+            os.fsync(file.fileno())  # the content before the name: some file systems keep no order of their own
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)

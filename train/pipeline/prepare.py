@@ -55,11 +55,12 @@ def main(config: Config) -> None:
     held = choose_held([prompt.id for prompt in kept], config.prepare.held_aside, config.seed)
     (folder / "report.json").unlink(missing_ok=True)  # it stands for the prompts beside it: comes last, goes first
     save_prompts(folder / "prompts.npz", kept, pieces, held, tokenizer.control_ids)
-    report = make_report(made_from, len(prompts), pieces, held, dropped)
+    report = make_report(made_from, len(prompts), kept, pieces, held, dropped)
     write_json(folder / "report.json", report)
     reasons = ", ".join(f"{count} {reason}" for reason, count in report["dropped"].items()) or "none"
     print(
-        f"prepare: {len(kept)} of {len(prompts)} prompts kept, {report['tokens']} tokens, {len(held)} held aside; dropped: {reasons}",
+        f"prepare: {len(kept)} of {len(prompts)} prompts kept, {report['tokens']} tokens, {len(held)} held aside; "
+        f"dropped: {reasons}; {report['followups_cut']} later turns cut off",
         flush=True,
     )
 
@@ -253,7 +254,9 @@ def save_prompts(
     )
 
 
-def make_report(made_from: str, read: int, pieces, held: list[int], dropped: list[dict]) -> dict:
+def make_report(
+    made_from: str, read: int, prompts: list[Prompt], pieces, held: list[int], dropped: list[dict]
+) -> dict:
     counts: dict[str, int] = {}
     for entry in dropped:
         counts[entry["reason"]] = counts.get(entry["reason"], 0) + 1
@@ -265,6 +268,7 @@ def make_report(made_from: str, read: int, pieces, held: list[int], dropped: lis
         "tokens": sum(len(piece) for found in pieces for piece in found),
         "held_aside": len(held),
         "dropped": counts,
+        "followups_cut": sum(len(prompt.turns) - len(found) for prompt, found in zip(prompts, pieces)),
         "dropped_prompts": dropped[:LISTED],
     }
 

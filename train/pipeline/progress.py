@@ -1,6 +1,8 @@
-"""Progress as plain lines with the time left: readable in a terminal and in a log file alike."""
+"""Progress as plain lines, a bar and the time left in each: readable in a terminal and in a log file alike."""
 
 import time
+
+BAR = 20  # characters
 
 
 class Progress:
@@ -22,10 +24,16 @@ class Progress:
         elapsed = now - self.started
         speed = (done - self.begun) / elapsed if elapsed > 0 else 0.0
         left = clock((self.total - done) / speed) if speed > 0 else "?"
-        share = 100 * done / self.total if self.total else 100
-        print(f"{self.what}: {share:3.0f} %  {clock(elapsed)} gone, {left} left  {details}".rstrip(), flush=True)
+        share = min(done / self.total, 1.0) if self.total else 1.0
+        line = f"{self.what}: [{bar(share)}] {100 * share:3.0f} %  {clock(elapsed)} gone, {left} left  {details}"
+        print(line.rstrip(), flush=True)
+
+
+def bar(share: float) -> str:
+    return ("#" * int(share * BAR)).ljust(BAR, ".")
 
 
 def clock(seconds: float) -> str:
     minutes, rest = divmod(int(seconds), 60)
-    return f"{minutes}:{rest:02d}"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

@@ -6,6 +6,7 @@ its root, gets as many tokens right as the tree contains of the true text, and t
 
 WORK/simulate/eagle3.json and medusa.json hold what follows. For texts of the engine it lies in WORK/simulate-turns/,
 where neither `trees` nor the model cards look: nothing is chosen on an evaluation.
+    weights    SHA-256 of the file that was simulated: figures of one head are never taken for those of the next
     top        [depth][k]: how often the true token is among the k + 1 best, given the true path above it
     settings   for each tree: tau (tokens a round, the bonus token included), and by depth as the engine counts them:
                reached, how often the tree had guesses there below the true path, and accept_pos, the share that was right
@@ -24,8 +25,9 @@ from .config import Config, InputError
 from .data import load_sequences
 from .draft_trees import Prefix, true_places
 from .eagle3 import Eagle3
-from .export import load_exported_eagle3, load_exported_medusa, out_folder
-from .files import read_json, write_arrays, write_json
+from .export import load_exported_eagle3, load_exported_medusa
+from .files import read_json, sha256_of, write_arrays, write_json
+from .head_files import exported_kinds, out_folder, weights_file
 from .medusa import Medusa
 from .progress import Progress
 from .teacher import Teacher, teacher_of
@@ -59,21 +61,19 @@ def main(config: Config) -> None:
     texts, source = load_texts(config)
     if not texts:
         raise InputError(f"{source}: expected texts with answers of two tokens or more, got none")
-    facts = {"source": source, "sequences": len(texts)}
-    found = 0
-    for kind, simulate in (("eagle3", simulate_eagle3), ("medusa", simulate_medusa)):
-        out = out_folder(config, kind)
-        if not (out / "config.json").exists():
-            continue
-        found += 1
+    kinds = exported_kinds(config)
+    if not kinds:
+        raise InputError(f"{out_folder(config, 'eagle3')}: expected an exported head, got none; run the step export")
+    for kind in kinds:
+        out, used = out_folder(config, kind), texts_for(config, kind, texts)
+        facts = {"source": source, "sequences": len(used), "weights": sha256_of(weights_file(out, kind))}
         with torch.inference_mode():
-            result = facts | simulate(config, teacher, texts, out)
+            simulate = {"eagle3": simulate_eagle3, "medusa": simulate_medusa}[kind]
+            result = facts | simulate(config, teacher, used, out)
         write_json(results_folder(config) / f"{kind}.json", result)
         print_result(kind, result)
         if not config.simulate.turns:
-            write_card(config, kind, out, teacher.name, teacher.source_sha256)
-    if not found:
-        raise InputError(f"{out_folder(config, 'eagle3')}: expected an exported head, got none; run the step export")
+            write_card(config, kind, teacher)
 
 
 def results_folder(config: Config) -> Path:
@@ -95,6 +95,11 @@ def load_texts(config: Config) -> tuple[list[Text], str]:
         ]
         source = "held-aside prompts"
     return [text for text in texts if len(text.roots)][: config.simulate.max_sequences], source
+
+
+def texts_for(config: Config, kind: str, texts: list[Text]) -> list[Text]:
+    limited = kind == "eagle3" and config.simulate.grid and config.simulate.grid_sequences
+    return texts[: config.simulate.grid_sequences] if limited else texts
 
 
 def turns_of(path: Path) -> list[Text]:

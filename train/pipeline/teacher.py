@@ -44,6 +44,8 @@ class Shape:
     frequencies: torch.Tensor  # float32 [head_dim / 2], scaling included
     eos_ids: tuple[int, ...]
     window: int = 0  # 0 = every earlier token is seen
+    organisation: str = ""  # who made it and its licence, where the files say so
+    licence: str = ""
 
 
 class Norm(nn.Module):
@@ -385,6 +387,8 @@ def gguf_shape(path: Path, fields: dict, factors: torch.Tensor | None, raw: dict
         frequencies=plain_frequencies(theta, head_dim) / (1.0 if factors is None else factors),
         eos_ids=tuple(dict.fromkeys(end for end in ends if end >= 0)),
         window=value(f"{arch}.attention.sliding_window", 0) if arch == "llama" else 0,
+        organisation=value("general.organization", ""),
+        licence=value("general.license", ""),
     )
 
 

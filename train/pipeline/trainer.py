@@ -12,6 +12,7 @@ import dataclasses
 import json
 import math
 import os
+import pickle
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -28,6 +29,7 @@ from .files import written_whole
 from .labels import label_rows, make_labels
 from .medusa import Medusa
 from .plot import write_curves
+from .progress import Progress
 from .teacher import Teacher, teacher_of
 from .vocabulary import load_vocabulary
 
@@ -158,9 +160,10 @@ def recipe_digest(config: Config, kind: str, teacher: Teacher, sequences: Sequen
     return digest(recipe, config.data, vocabulary, config.seed, teacher.source_sha256, sequences.sha256)
 
 
-def save_checkpoint(path: Path, step: int, model: nn.Module, optimiser, recipe: str) -> None:
+def save_checkpoint(path: Path, step: int, model: nn.Module, optimiser, recipe: str, world: int) -> None:
     content = {
         "step": step,
+        "world": world,
         "model": model.state_dict(),
         "optimiser": optimiser.state_dict(),
         "random": torch.get_rng_state(),
@@ -168,8 +171,6 @@ def save_checkpoint(path: Path, step: int, model: nn.Module, optimiser, recipe: 
     }
     with written_whole(path) as temporary, open(temporary, "wb") as file:
         torch.save(content, file)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def read_checkpoint(path: Path, device: torch.device | str = "cpu") -> dict:
@@ -178,11 +179,14 @@ def read_checkpoint(path: Path, device: torch.device | str = "cpu") -> dict:
         return torch.load(path, map_location=device, weights_only=True)
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}, expected a checkpoint of this pipeline") from error
+    except (RuntimeError, EOFError, pickle.UnpicklingError) as error:
+        got = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InputError(f"{path}: expected a checkpoint of this pipeline, got {got}") from error
 
 
-def restore(path: Path, section, model: nn.Module, optimiser, recipe: str) -> int:
-    """The step to go on with. A checkpoint of this training comes first; `from_checkpoint` gives only parameters to
-    start from, with a fresh optimiser and schedule; otherwise 0."""
+def restore(path: Path, section, model: nn.Module, optimiser, recipe: str) -> tuple[int, int]:
+    """The step to go on with, and how many ranks have come that far (0: nobody knows). A checkpoint of this training
+    comes first; `from_checkpoint` gives only parameters to start from, with a fresh optimiser and schedule."""
     if path.exists():
         saved = read_checkpoint(path)
         if saved["recipe"] != recipe:
@@ -192,10 +196,18 @@ def restore(path: Path, section, model: nn.Module, optimiser, recipe: str) -> in
         model.load_state_dict(saved["model"])
         optimiser.load_state_dict(saved["optimiser"])
         torch.set_rng_state(saved["random"])
-        return saved["step"]
+        return saved["step"], saved.get("world", 0)
     if section.from_checkpoint:
-        model.load_state_dict(read_checkpoint(Path(section.from_checkpoint))["model"])
-    return 0
+        load_parameters(model, Path(section.from_checkpoint))
+    return 0, 0
+
+
+def load_parameters(model: nn.Module, path: Path) -> None:
+    try:
+        model.load_state_dict(read_checkpoint(path)["model"])
+    except (KeyError, RuntimeError) as error:
+        got = " ".join(str(error).split())
+        raise InputError(f"{path}: expected the parameters of a head of these sizes, got {got}") from error
 
 
 def cut_metrics(path: Path, step: int) -> None:
@@ -208,18 +220,17 @@ def cut_metrics(path: Path, step: int) -> None:
         temporary.write_text("".join(line + "\n" for line in lines))
 
 
-# Progress
+# Metrics
 
 
-class Progress:
+class Metrics:
     """The metrics file, and a line for whoever watches."""
 
     def __init__(self, path: Path, kind: str, first: int, last: int):
         self.path = path
-        self.kind = kind
         self.last = last
         self.mark = (first, time.monotonic())
-        self.printed = 0.0
+        self.progress = Progress(kind, last, begun=first)
 
     def log(self, step: int, outcome, norm: torch.Tensor, rate: float) -> None:
         """step: how many are done. Waits for the device, so call it now and then."""
@@ -238,22 +249,19 @@ class Progress:
         }
         with open(self.path, "a", encoding="utf-8") as file:
             file.write(json.dumps(values) + "\n")
-        if now - self.printed < 2 and step != self.last:
-            return
-        self.printed = now
         depths = " ".join(f"{accuracy:.3f}" for accuracy in accuracies)
-        left = time.strftime("%H:%M:%S", time.gmtime(speed * (self.last - step)))
-        line = f"{self.kind} {step}/{self.last}  loss {loss:.3f}  accuracy {depths}"
-        print(f"{line}  {speed * 1000:.0f} ms a step  {left} left", flush=True)
+        line = f"step {step}/{self.last}  loss {loss:.3f}  accuracy {depths}  {speed * 1000:.0f} ms a step"
+        self.progress.show(step, line)
 
 
 # The loop
 
 
-def main(config: Config, kind: str) -> None:
+def main(config: Config, kind: str) -> bool:
+    """Whether the training has come to its end; false where stop_after_seconds were over before."""
     rank, world = join_ranks()
     try:
-        train(config, kind, rank, world)
+        return train(config, kind, rank, world)
     finally:
         if world > 1:
             torch.distributed.destroy_process_group()
@@ -267,7 +275,7 @@ def join_ranks() -> tuple[int, int]:
     return (torch.distributed.get_rank(), world) if world > 1 else (0, 1)
 
 
-def train(config: Config, kind: str, rank: int, world: int) -> None:
+def train(config: Config, kind: str, rank: int, world: int) -> bool:
     section = getattr(config, kind)
     folder = config.heads_folder / kind
     torch.manual_seed(config.seed)
@@ -279,7 +287,7 @@ def train(config: Config, kind: str, rank: int, world: int) -> None:
     feed = Feed(batches, task.steps, device)
     optimiser = make_optimiser(task.model, section, device)
     recipe = recipe_digest(config, kind, teacher, sequences)
-    first = restore(folder / "checkpoint.pt", section, task.model, optimiser, recipe)
+    first, ranks_before = restore(folder / "checkpoint.pt", section, task.model, optimiser, recipe)
     if first == 0 and not section.from_checkpoint:
         first_batch = Batches(sequences, section.tokens_per_batch, section.max_tokens, config.seed).batch(0)
         task.initialise({name: part.to(device) for name, part in first_batch.items()}, config.seed)
@@ -292,16 +300,22 @@ def train(config: Config, kind: str, rank: int, world: int) -> None:
             f"{kind}: {size:,} parameters, {len(sequences):,} sequences, {tokens:,} tokens, from step {first}",
             flush=True,
         )
-    loop(task, section, feed, optimiser, folder, recipe, first, rank, world)
+        if ranks_before not in (0, world):
+            print(
+                f"{kind}: {ranks_before} ranks came that far, {world} go on: other batches than without the break",
+                flush=True,
+            )
+    finished = loop(task, section, feed, optimiser, folder, recipe, first, rank, world)
     feed.close()
     if rank == 0:
         write_curves(folder)
+    return finished
 
 
-def loop(task, section, feed: Feed, optimiser, folder: Path, recipe: str, first: int, rank: int, world: int) -> None:
+def loop(task, section, feed: Feed, optimiser, folder: Path, recipe: str, first: int, rank: int, world: int) -> bool:
     device = feed.device
     model = DistributedDataParallel(task.model, broadcast_buffers=False) if world > 1 else task.model
-    progress = Progress(folder / "metrics.jsonl", folder.name, first, section.steps)
+    metrics = Metrics(folder / "metrics.jsonl", folder.name, first, section.steps)
     began, step = time.monotonic(), first
     while step < section.steps:
         inputs = task.inputs(feed.get(step))
@@ -311,14 +325,15 @@ def loop(task, section, feed: Feed, optimiser, folder: Path, recipe: str, first:
         norm = apply_gradients(task.model, optimiser, section, step)
         step += 1
         if rank == 0 and (step % section.log_every == 0 or step == section.steps):
-            progress.log(step, outcome, norm, rate_at(step - 1, section))
+            metrics.log(step, outcome, norm, rate_at(step - 1, section))
         stop = is_over(began, section.stop_after_seconds, step, device, world)
         if rank == 0 and (stop or step % section.checkpoint_every == 0 or step == section.steps):
-            save_checkpoint(folder / "checkpoint.pt", step, task.model, optimiser, recipe)
+            save_checkpoint(folder / "checkpoint.pt", step, task.model, optimiser, recipe, world)
         if stop and step < section.steps:
             if rank == 0:
                 print(f"{folder.name}: time is up at step {step} of {section.steps}; call again to go on", flush=True)
-            return
+            return False
+    return True
 
 
 def is_over(began: float, limit: float, step: int, device: torch.device, world: int) -> bool:

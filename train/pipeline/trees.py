@@ -9,16 +9,17 @@ Dynamic trees. The best setting gives the most tokens for each second of a round
 
     tau(M, levels, K, N) / (verify(M) + levels * draft(K, N))
 
-with times from trees.step_costs, what `espalier bench --json --draft eagle3` printed: `step` figures of the teacher, the
+with times from the files of trees.step_costs, each what `espalier bench --json --draft eagle3` printed with one
+instruction set, or that cut down to `isa` and `figures`: `step` figures of the teacher, the
 mean of all contexts, and `round_draft`, which trees.draft_levels passes of the head share. A pass of other sizes costs
 more or less in proportion to the weights it reads and to what the teacher takes for as many rows. Without a
 round_draft a pass is taken to cost the share of the teacher's weights that the head reads, without any times all steps
 of the teacher are taken to cost the same.
 
-WORK/trees/ gets medusa-SIZE.json (lists of paths, best node first) and eagle3.json. Beside the exported heads go
+WORK/trees/ gets medusa-SIZE.json (lists of paths, best node first) and eagle3-ISA.json, eagle3.json where no instruction
+set is told. Beside the exported heads go
 choices-SIZE.json and choices.json, the one of 16 nodes or the first size that was asked for, and into their config.json
-what the engine should do with them (espalier.suggested, docs/drafters.md), for the instruction set of the step costs
-where these tell it.
+what the engine should do with them (espalier.suggested, docs/drafters.md), for each instruction set of the step costs.
 """
 
 import heapq
@@ -29,8 +30,8 @@ from pathlib import Path
 import numpy as np
 
 from .config import Config, InputError, TreesConfig
-from .export import out_folder
 from .files import read_arrays, read_json, write_json
+from .head_files import exported_kinds, out_folder, simulation_file, simulation_of
 from .teacher import source_bytes
 
 DEFAULT_SIZE = 16
@@ -39,17 +40,22 @@ CHEAPEST_DRAFT = 0.02  # of a step of one row: a head pass never costs less than
 
 
 def main(config: Config) -> None:
-    folder = config.heads_folder / "simulate"
-    medusa, eagle3 = folder / "medusa_ranks.npz", folder / "eagle3.json"
-    if not medusa.exists() and not eagle3.exists():
-        raise InputError(f"{folder}: expected medusa_ranks.npz or eagle3.json, got neither; run the step simulate")
-    if medusa.exists():
-        write_static_trees(config, read_arrays(medusa, "ranks")[0])
-    if eagle3.exists():
-        found = read_json(eagle3)
-        if "grid" not in found:
-            raise InputError(f"{eagle3}: expected a grid, got none; run the step simulate with simulate.grid = true")
-        suggest(config, found)
+    kinds = exported_kinds(config)
+    if not kinds:
+        raise InputError(f"{out_folder(config, 'eagle3')}: expected an exported head, got none; run the step export")
+    found = {kind: simulation_of(config, kind) for kind in kinds}
+    for kind in kinds:
+        path = simulation_file(config, kind)
+        if found[kind] is None:
+            got = "those of other weights" if path.exists() else "nothing"
+            raise InputError(f"{path}: expected figures of the exported head, got {got}; run the step simulate")
+        if kind == "eagle3" and "grid" not in found[kind]:
+            raise InputError(f"{path}: expected a grid, got none; run the step simulate with simulate.grid = true")
+    if "medusa" in kinds:
+        ranks = simulation_file(config, "medusa").with_name("medusa_ranks.npz")
+        write_static_trees(config, read_arrays(ranks, "ranks")[0])
+    if "eagle3" in kinds:
+        suggest(config, found["eagle3"])
 
 
 # Static trees
@@ -164,15 +170,26 @@ def interpolated(points: dict[int, float], at: int) -> float:
 
 @dataclass
 class Measurement:
-    """What trees.step_costs says; nothing without a file."""
+    """What a file of trees.step_costs says; nothing without one."""
 
     figures: list[dict]
     isa: str
 
 
+def read_measurements(paths: list[str]) -> list[Measurement]:
+    """One for each instruction set. Without files: one that says nothing."""
+    found = [read_measurement(path) for path in paths] or [Measurement([], "")]
+    for i, measured in enumerate(found):
+        first = [other.isa for other in found].index(measured.isa)
+        if first != i:
+            raise InputError(
+                f"trees.step_costs: expected one file for each instruction set, got two for {measured.isa or 'none'}: "
+                f"{paths[first]} and {paths[i]}"
+            )
+    return found
+
+
 def read_measurement(path: str) -> Measurement:
-    if not path:
-        return Measurement([], "")
     content = read_json(Path(path))
     figures = content.get("figures") if isinstance(content, dict) else None
     if not isinstance(figures, list) or not any(isinstance(f, dict) and f.get("name") == "step" for f in figures):
@@ -190,33 +207,52 @@ def head_weights(config: Config) -> HeadWeights:
 
 def suggest(config: Config, found: dict) -> None:
     """Prints and writes the fastest settings of the grid, and tells the head's config.json."""
-    measured, head = read_measurement(config.trees.step_costs), head_weights(config)
-    costs = StepCosts(measured.figures, config.trees, head)
+    head, deepest = head_weights(config), max(setting["levels"] for setting in found["grid"])
+    for measured in read_measurements(config.trees.step_costs):
+        rated = rate(found["grid"], StepCosts(measured.figures, config.trees, head))
+        write_json(config.heads_folder / "trees" / ("-".join(filter(None, ("eagle3", measured.isa))) + ".json"), rated)
+        where = f" on {measured.isa}" if measured.isa else ""
+        for setting in rated[:SUGGESTIONS]:
+            print(
+                f"trees: EAGLE-3{where}, "
+                "M={nodes}, {levels} levels, K={expand}, vocabulary {vocabulary}: tau {tau:.3f}, "
+                "{speedup:.2f} times plain decoding".format(**setting),
+                flush=True,
+            )
+        suggestion = suggestion_of(rated[0], head.vocabulary, deepest, config.trees)
+        write_suggestion(config, "eagle3", suggestion, measured.isa)
+
+
+def rate(grid: list[dict], costs: StepCosts) -> list[dict]:
+    """Every setting with what it makes of plain decoding, the fastest first."""
     rated = []
-    for setting in found["grid"]:
+    for setting in grid:
         drafting = setting["levels"] * costs.draft(setting["expand"], setting["vocabulary"])
         speedup = setting["tau"] * costs.verify(1) / (costs.verify(setting["nodes"]) + drafting)
         rated.append(setting | {"speedup": speedup})
-    rated.sort(key=lambda setting: -setting["speedup"])
-    write_json(config.heads_folder / "trees" / "eagle3.json", rated)
-    for setting in rated[:SUGGESTIONS]:
-        print(
-            "trees: EAGLE-3, M={nodes}, {levels} levels, K={expand}, vocabulary {vocabulary}: tau {tau:.3f}, "
-            "{speedup:.2f} times plain decoding".format(**setting),
-            flush=True,
-        )
-    write_suggestion(config, "eagle3", suggestion_of(rated[0], head.vocabulary, config.trees), measured.isa)
+    return sorted(rated, key=lambda setting: -setting["speedup"])
 
 
-def suggestion_of(setting: dict, whole: int, trees: TreesConfig) -> dict:
-    """As the engine reads it."""
-    nodes = setting["nodes"] if trees.suggest_nodes == "best" else "auto"
+def suggestion_of(setting: dict, whole: int, deepest: int, trees: TreesConfig) -> dict:
+    """As the engine reads it. The best setting is that of an average round. Where the engine chooses rows round by
+    round, levels and K only bound the choice: easy rounds get some levels more, as far as they were simulated, and no
+    round has only a chain to choose from."""
     cut = {"vocab": setting["vocabulary"]} if setting["vocabulary"] < whole else {}
-    return {"nodes": nodes, "depth": setting["levels"], "expand": setting["expand"]} | cut
+    if trees.suggest_nodes == "best":
+        return {"nodes": setting["nodes"], "depth": setting["levels"], "expand": setting["expand"]} | cut
+    depth = min(setting["levels"] + trees.spare_levels, deepest)
+    return {"nodes": "auto", "depth": depth, "expand": max(setting["expand"], 2)} | cut
+
+
+def most_careful(suggestions: list[dict]) -> dict:
+    """For machines that nobody measured: of each bound the lowest, since too large a tree costs more than it brings."""
+    bounds = {key: [s[key] for s in suggestions if key in s] for key in ("nodes", "depth", "expand", "vocab")}
+    return {key: "auto" if "auto" in found else min(found) for key, found in bounds.items() if found}
 
 
 def write_suggestion(config: Config, kind: str, suggestion: dict, isa: str) -> None:
-    """espalier.suggested of a head. With an instruction set only what is said about that one is replaced."""
+    """espalier.suggested of a head. With an instruction set what is said about that one is replaced, and what is said
+    about those that nobody measured."""
     path = out_folder(config, kind) / "config.json"
     head = read_json(path)
     suggested = head.setdefault("espalier", {}).setdefault("suggested", {})
@@ -224,6 +260,7 @@ def write_suggestion(config: Config, kind: str, suggestion: dict, isa: str) -> N
     suggested["drafters"] = [kind, "ngram"] if with_ngram else [kind]
     if isa:
         suggested.setdefault("isa", {})[isa] = suggestion
+        suggested |= most_careful(list(suggested["isa"].values()))
     else:
         suggested |= suggestion
     write_json(path, head)

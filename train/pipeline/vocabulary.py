@@ -6,7 +6,8 @@ WORK/vocabulary/<hash>/ holds
   order.json   the same teacher ids, control tokens first, the others by falling frequency: a prefix of it is the best
                smaller vocabulary that still can end an answer
   report.json  coverage of the training and of the held-aside answers for several sizes
-The hash is that of the distilled data and the size, so a vocabulary is made once and found again.
+The hash is that of all it is made from: the distilled data, the prompts held aside, the control tokens and the size. So a
+vocabulary is made once and found again.
 """
 
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ import numpy as np
 
 from .config import Config, InputError, digest
 from .data import Sequences, load_sequences
-from .files import read_json, write_json, written_whole
+from .files import read_arrays, read_json, write_json, written_whole
 from .prepare import load_prompts
 from .teacher import teacher_of
 
@@ -36,7 +37,8 @@ class Vocabulary:
 def vocabulary_folder(config: Config) -> Path:
     shards = read_json(config.folder / "distilled" / "manifest.json")["shards"]
     hashes = {name: entry["sha256"] for name, entry in shards.items()}
-    return config.folder / "vocabulary" / digest(hashes, config.vocabulary.size)
+    parts = read_arrays(config.folder / "prepared" / "prompts.npz", "held_ids", "control_ids")
+    return config.folder / "vocabulary" / digest(hashes, config.vocabulary.size, *(part.tolist() for part in parts))
 
 
 def load_vocabulary(config: Config) -> Vocabulary:

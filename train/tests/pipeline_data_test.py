@@ -8,6 +8,7 @@ The tiny models and what transformers computes from them in float32 come from te
 
 import contextlib
 import io
+import itertools
 import json
 import shutil
 import sys
@@ -26,7 +27,7 @@ import torch
 from safetensors.torch import load_file
 
 import run
-from pipeline import data, distil, generator, loops, prepare, teacher, tokens, vocabulary
+from pipeline import card, data, distil, generator, head_files, loops, prepare, teacher, tokens, trees, vocabulary
 from pipeline.config import Config, DataConfig, InputError, read_config
 from pipeline.files import read_arrays
 
@@ -132,6 +133,35 @@ class ConfigurationTest(Scratch):
             "distil.greedy_share: expected 0 to 1, got 5.0",
             self.complaint(self.plain().replace("greedy_share = 0.5", "greedy_share = 5")),
         )
+
+    def test_formats_are_known_and_each_named_once(self):
+        for value in ("[]", '["gguf", "gguf"]', '["onnx"]'):
+            complaint = self.complaint(self.plain() + f"\n[export]\nformats_eagle3 = {value}\n")
+            self.assertIn("export.formats_eagle3: expected some of safetensors, gguf and gguf-q8_0, each", complaint)
+
+    def test_where_a_configuration_is_from_is_no_key_of_it(self):
+        self.assertIn("source: unknown key", self.complaint('source = "x"\n' + self.plain()))
+        (self.folder / "config.toml").write_text(self.plain())
+        config = read_config(self.folder / "config.toml", ["seed=2"])
+        self.assertEqual((config.source, config.settings), (str(self.folder / "config.toml"), ["seed=2"]))
+
+    def test_the_shipped_heads_are_the_files_that_their_configuration_makes(self):
+        config = read_config(ROOT / "train" / "configs" / "smollm2-135m.toml")
+        eagle3, medusa = (ROOT / folder for folder in (config.export.out_eagle3, config.export.out_medusa))
+        weights = {head_files.FILES["eagle3"][kind] for kind in config.export.formats_eagle3}
+        choices = {"choices.json", *(f"choices-{size}.json" for size in config.trees.sizes)}
+        common = {"README.md", "config.json"}
+        self.assertEqual({path.name for path in eagle3.iterdir()}, {*common, *weights, "vocab_order.json"})
+        self.assertEqual({path.name for path in medusa.iterdir()}, {*common, *choices, "medusa_lm_head.safetensors"})
+        suggested = json.loads((eagle3 / "config.json").read_text())["espalier"]["suggested"]
+        costs = trees.read_measurements([str(ROOT / path) for path in config.trees.step_costs])
+        self.assertEqual(list(suggested["isa"]), [measured.isa for measured in costs])
+        config.source = "train/configs/smollm2-135m.toml"
+        for kind, folder in (("eagle3", eagle3), ("medusa", medusa)):
+            text = (folder / "README.md").read_text()
+            for part in (card.command(config, kind), card.table(card.recipe(config, kind)), config.export.licence):
+                self.assertIn(part, text)
+            self.assertIn((ROOT / getattr(config.export, f"figures_{kind}")).read_text(), text)
 
     def test_text_that_is_not_toml_is_refused(self):
         self.assertIn("expected TOML", self.complaint("work = ["))
@@ -431,7 +461,7 @@ class PrepareTest(Scratch):
         report = json.loads((config.folder / "prepared" / "report.json").read_text())
         self.assertEqual(found.prompt_id.tolist(), [0, 4])
         self.assertEqual(report["dropped"], {"repeats another prompt": 1, "spells a control token": 1, "too long": 1})
-        self.assertEqual(found.pieces(1), 1)
+        self.assertEqual((found.pieces(1), report["followups_cut"]), (1, 2))
 
     def test_a_line_separator_inside_a_string_does_not_end_the_line(self):
         _, found = self.prepared(prompts=[["one\u2028two"], ["three\x85four"]])
@@ -577,11 +607,56 @@ class DistilTest(Scratch):
         for name, content in self.shard_bytes(config).items():
             self.assertEqual(content, alone[name], name)
 
+    def test_a_rank_that_does_not_deliver_is_named_and_not_waited_for_longer(self):
+        config, prompts = self.distilled()
+        folder, shards = config.folder / "distilled", distil.plan_shards(config, prompts)[:3]
+        distil.wait_for(folder, shards, 2, 5.0)
+        (folder / shards[1].file).unlink()
+        clock = iter(range(100))
+        with (
+            mock.patch.object(distil.time, "monotonic", lambda: next(clock)),
+            mock.patch.object(distil.time, "sleep") as sleep,
+            self.assertRaisesRegex(InputError, r"shard-00001.npz: expected this shard from rank 1, got .* in 5 s"),
+        ):
+            distil.wait_for(folder, shards, 2, 5.0)
+        self.assertLessEqual(sleep.call_count, 5)
+
+    def test_a_slow_rank_that_goes_on_is_waited_for(self):
+        config, prompts = self.distilled()
+        folder, shards = config.folder / "distilled", distil.plan_shards(config, prompts)[:3]
+        files = {shard.file for shard in shards}
+        seen = iter([set(), {shards[0].file}, files - {shards[2].file}, files])
+        seconds = itertools.count(step=2)  # each shard within the three seconds, all of them not
+        with (
+            mock.patch.object(distil, "finished", lambda _: next(seen)),
+            mock.patch.object(distil.time, "monotonic", lambda: next(seconds)),
+            mock.patch.object(distil.time, "sleep"),
+        ):
+            distil.wait_for(folder, shards, 2, 3.0)
+
+    def test_how_long_a_rank_waits_is_no_other_distillation(self):
+        config, _ = self.distilled()
+        config.distil.wait_seconds = 1.0
+        self.assertIn("13 sequences", quietly(distil.main, config))
+
     def test_answers_of_another_configuration_are_refused(self):
         config, _ = self.distilled()
         config.distil.temperature = 0.5
         with self.assertRaisesRegex(InputError, "manifest.json: expected answers of this configuration"):
             distil.main(config)
+
+    def test_a_shard_that_is_not_the_one_in_the_manifest_is_refused_and_answered_again(self):
+        config, _ = self.distilled()
+        path = config.folder / "distilled" / "shard-00001.npz"
+        whole = path.read_bytes()
+        shutil.copy(path.with_name("shard-00000.npz"), path)
+        with self.assertRaisesRegex(InputError, "shard-00001.npz: expected SHA-256 .* remove it and run the step"):
+            data.load_sequences(config, "train")
+        path.unlink()
+        with self.assertRaisesRegex(InputError, "shard-00001.npz: .* got no file"):
+            data.load_sequences(config, "train")
+        quietly(distil.main, config)
+        self.assertEqual(path.read_bytes(), whole)
 
     def test_the_manifest_counts_what_is_in_the_shards(self):
         config, _ = self.distilled()
@@ -631,6 +706,12 @@ class VocabularyTest(Scratch):
         self.assertEqual(len(found.ids), 64)
         self.assertTrue((np.diff(found.ids) > 0).all() and {0, 1, 2} <= set(found.ids.tolist()))
         self.assertEqual(sorted(found.order.tolist()), found.ids.tolist())
+        path = config.folder / "prepared" / "prompts.npz"
+        with np.load(path) as arrays:
+            prepare.write_packed_arrays(path, **(dict(arrays) | {"control_ids": np.array([0, 1, 2, 3], np.int32)}))
+        with self.assertRaisesRegex(InputError, "run the step vocabulary"):  # another tokenizer, another vocabulary
+            vocabulary.load_vocabulary(config)
+        quietly(vocabulary.main, config)
         config.vocabulary.size = 100
         with self.assertRaises(InputError):
             vocabulary.load_vocabulary(config)

@@ -27,12 +27,14 @@ sys.path[:0] = [str(ROOT / "train"), str(ROOT / "train" / "fixtures")]
 import numpy as np
 import torch
 import torch.nn.functional as F
+
+import run
 from heads import eagle3 as reference
 from heads.loading import load_head
 from heads.medusa import load_medusa, predict
 from heads.teachers import read_teacher
 
-from pipeline import export, labels, simulate, soft_loss, step_attention, trainer, trees
+from pipeline import card, export, labels, simulate, soft_loss, step_attention, trainer, trees
 from pipeline.config import (
     Config,
     Eagle3Config,
@@ -104,7 +106,8 @@ def write_data(config: Config) -> None:
         greedy=np.ones(16, np.uint8),
     )
     write_json(shard.parent / "manifest.json", {"shards": {shard.name: {"sha256": sha256_of(shard)}}})
-    write_arrays(config.folder / "prepared" / "prompts.npz", held_ids=np.arange(4, dtype=np.int32))
+    held, control = np.arange(4, dtype=np.int32), np.arange(3, dtype=np.int32)
+    write_arrays(config.folder / "prepared" / "prompts.npz", held_ids=held, control_ids=control)
     chosen = np.sort(random.permutation(272)[:VOCABULARY])
     vocabulary = vocabulary_folder(config)
     vocabulary.mkdir(parents=True)
@@ -283,10 +286,9 @@ class Trained(Scratch):
 
     def test_progress_and_export_say_what_they_do(self):
         for text in (
-            "eagle3: ",
-            "eagle3 6/6  loss",
-            "left",
-            "medusa 6/6",
+            "eagle3: [####################] 100 %",
+            "0:00 left  step 6/6  loss",
+            "medusa: [####################] 100 %",
             "EAGLE-3 head",
             "3 Medusa heads of 2 blocks",
         ):
@@ -340,8 +342,119 @@ class Trained(Scratch):
     def test_cards_name_teacher_recipe_and_licence(self):
         for folder in (self.eagle3, self.medusa):
             card = (folder / "README.md").read_text()
-            for text in (self.teacher.source_sha256, "peak_rate", "## Licence", "train/run.py"):
+            for text in (
+                "for llama3\n",  # as the file is called; inside it is "tiny llama3"
+                f"| teacher | llama3, `llama3.gguf`, {Path(self.config.teacher.path).stat().st_size:,} bytes |",
+                "| its name in that file | tiny llama3 |",
+                self.teacher.source_sha256,
+                "| sequences | 12, ",
+                "| peak_rate |",
+                "| hidden | the teacher's |" if folder == self.eagle3 else "| blocks | 2 |",
+                "That of the teacher: its files do not name one.",
+            ):
                 self.assertIn(text, card)
+            self.assertNotIn("accuracy", card)
+
+    def test_cards_have_the_command_with_its_file_and_settings(self):
+        config = make_config(self.folder)
+        config.source = str(Path.cwd() / "train" / "configs" / "my own.toml")
+        config.settings = ['variant="a"', "eagle3.steps=8"]
+        self.assertEqual(
+            card.command(config, "medusa"),
+            """python train/run.py 'train/configs/my own.toml' --set 'variant="a"' --set eagle3.steps=8 """
+            "prepare distil vocabulary train-medusa export simulate trees",
+        )
+
+    def test_a_teacher_is_called_by_its_file_without_the_quantisation(self):
+        config = make_config(self.folder)
+        for name in ("SmolLM2-135M-Instruct.Q4_1", "SmolLM2-135M-Instruct-Q8_0", "SmolLM2-135M-Instruct"):
+            config.teacher.path = f"models/{name}.gguf"
+            self.assertEqual(card.model_name(config), "SmolLM2-135M-Instruct")
+        config.teacher.path = "Mistral-7B-v0.3.IQ4_XS.gguf"
+        self.assertEqual(card.model_name(config), "Mistral-7B-v0.3")
+
+    def exported_again(self, **settings):
+        """The same heads, exported to a folder of this test."""
+        config = copy.deepcopy(self.config)
+        config.export = ExportConfig(str(self.folder / "eagle3"), str(self.folder / "medusa"), "float32", **settings)
+        quietly(export.main, config)
+        return config
+
+    def test_only_the_wanted_formats_are_there(self):
+        self.exported_again()
+        weights = ("model.safetensors", "head.gguf", "head-q8_0.gguf")
+        for formats, names in ((["gguf-q8_0"], weights[2:]), (["gguf"], weights[1:2]), (["safetensors"], weights[:1])):
+            self.exported_again(formats_eagle3=formats)
+            found = {path.name for path in (self.folder / "eagle3").iterdir()}
+            self.assertEqual(found, {"config.json", "vocab_order.json", "README.md", *names})
+            model = export.load_exported_eagle3(self.folder / "eagle3", tuple(TAPS), self.teacher)
+            torch.testing.assert_close(model.lm_head, self.model.lm_head, rtol=0.01, atol=0.01)
+
+    def test_another_export_keeps_what_was_suggested_for_the_same_teacher(self):
+        config = self.exported_again()
+        for kind in ("eagle3", "medusa"):
+            trees.write_suggestion(config, kind, {"nodes": "auto", "depth": 3}, "avx2")
+        before = [(self.folder / kind / "config.json").read_bytes() for kind in ("eagle3", "medusa")]
+        self.assertIn(b"avx2", before[0])
+        self.exported_again()
+        self.assertEqual([(self.folder / kind / "config.json").read_bytes() for kind in ("eagle3", "medusa")], before)
+
+    def test_what_was_suggested_for_another_teacher_is_left_out_and_said(self):
+        config = self.exported_again()
+        path = self.folder / "medusa" / "config.json"
+        fields = json.loads(path.read_text())
+        fields["espalier"] |= {"teacher_sha256": "0" * 64, "suggested": {"depth": 9}}
+        write_json(path, fields)
+        output, _ = quietly(export.main, config)
+        self.assertIn("medusa/config.json: espalier.suggested was for another teacher", output)
+        self.assertNotIn("suggested", json.loads(path.read_text())["espalier"])
+
+    def test_figures_of_other_weights_are_in_no_card_and_no_tree(self):
+        config = self.exported_again(formats_eagle3=["gguf-q8_0"])
+        config.simulate = SimulateConfig(depths=2, max_sequences=2, grid_sequences=1)
+        quietly(simulate.main, config)
+        readme = self.folder / "eagle3" / "README.md"
+        self.assertIn("| right | ", readme.read_text())
+        config.export.formats_eagle3 = ["gguf"]
+        quietly(export.main, config)
+        self.assertNotIn("| right | ", readme.read_text())
+        with self.assertRaisesRegex(InputError, "eagle3.json: expected figures of the exported head, got those of"):
+            quietly(trees.main, config)
+
+    def test_the_grid_may_have_fewer_sequences(self):
+        config = self.exported_again()
+        config.simulate = SimulateConfig(depths=2, max_sequences=3, grid_sequences=2)
+        quietly(simulate.main, config)
+        found = [json.loads((config.folder / "simulate" / f"{kind}.json").read_text()) for kind in ("eagle3", "medusa")]
+        self.assertEqual([result["sequences"] for result in found], [2, 3])
+        self.assertEqual(len(simulate.texts_for(make_config(self.folder), "eagle3", [None] * 5)), 5)
+
+    def test_every_instruction_set_with_step_costs_gets_its_tree(self):
+        config = self.exported_again()
+        config.simulate = SimulateConfig(depths=3, max_sequences=2)
+        quietly(simulate.main, config)
+        for isa, of_eight in (("avx512", 1.2), ("neon", 40.0)):
+            steps = [{"name": "step", "rows": r, "median_seconds": s} for r, s in ((1, 1.0), (8, of_eight))]
+            write_json(self.folder / f"{isa}.json", {"isa": isa, "figures": steps})
+        config.trees.step_costs = [str(self.folder / f"{isa}.json") for isa in ("avx512", "neon")]
+        output, _ = quietly(trees.main, config)
+        self.assertIn("EAGLE-3 on neon, M=2, ", output)
+        suggested = json.loads((self.folder / "eagle3" / "config.json").read_text())["espalier"]["suggested"]
+        self.assertEqual(list(suggested["isa"]), ["avx512", "neon"])
+        for isa in suggested["isa"]:
+            self.assertTrue((config.folder / "trees" / f"eagle3-{isa}.json").exists())
+
+    def test_figures_from_elsewhere_are_in_the_card(self):
+        (self.folder / "measured.md").write_text("Measured on the moon: 3.2.\n")
+        self.exported_again(figures_medusa=str(self.folder / "measured.md"), licence="Ours.")
+        text = (self.folder / "medusa" / "README.md").read_text()
+        self.assertIn("\n\nMeasured on the moon: 3.2.\n\n## Recipe\n", text)
+        self.assertIn("## Licence\n\nOurs.\n", text)
+        config = make_config(self.folder)
+        config.export.figures_medusa, config.variant = str(self.folder / "measured.md"), "study"
+        self.assertEqual(card.figures(config, "medusa"), "")  # they are not those of a variant
+        with self.assertRaisesRegex(InputError, "nowhere.md: cannot be read"):
+            self.exported_again(figures_eagle3="nowhere.md")
 
     def brute_places(self, root, width, levels):
         """Candidates by following every path on its own through the reference forward."""
@@ -538,7 +651,10 @@ class Training(Scratch):
         shard = min((config.folder / "distilled").glob("shard-*.npz"))
         arrays = dict(np.load(shard))
         arrays["tokens"][-1] ^= 1
+        vocabulary = vocabulary_folder(config)
         write_arrays(shard, **arrays)
+        write_json(shard.parent / "manifest.json", {"shards": {shard.name: {"sha256": sha256_of(shard)}}})
+        vocabulary.rename(vocabulary_folder(config))
         with self.assertRaisesRegex(InputError, "made by another recipe"):
             quietly(trainer.main, config, "eagle3")
 
@@ -582,6 +698,29 @@ class Training(Scratch):
             self.assertEqual(self.parameters(short)["step"], step)
         self.assert_same_state(self.parameters(whole), self.parameters(short))
 
+    def test_what_is_half_trained_is_not_exported_by_the_same_command(self):
+        short = self.prepared("short", stop_after_seconds=1e-6)
+        with self.assertRaisesRegex(InputError, "train-eagle3: stopped by its time limit.*: export did not run"):
+            quietly(run.run_steps, ["train-eagle3", "export"], short)
+        self.assertFalse(export.out_folder(short, "eagle3").exists())
+
+    def test_a_damaged_checkpoint_is_named(self):
+        config = self.prepared()
+        path = config.folder / "eagle3" / "checkpoint.pt"
+        path.parent.mkdir()
+        for content in (b"", b"PK\x03\x04 cut short", b"no checkpoint"):
+            path.write_bytes(content)
+            with self.assertRaisesRegex(InputError, "checkpoint.pt: expected a checkpoint of this pipeline, got "):
+                trainer.read_checkpoint(path)
+
+    def test_other_ranks_than_before_are_told(self):
+        config = self.prepared(stop_after_seconds=1e-6)
+        quietly(trainer.main, config, "eagle3")
+        path = config.folder / "eagle3" / "checkpoint.pt"
+        torch.save(torch.load(path, weights_only=True) | {"world": 4}, path)
+        output, _ = quietly(trainer.main, config, "eagle3")
+        self.assertIn("4 ranks came that far, 1 go on", output)
+
     def test_metrics_that_a_full_disk_cut_short_are_no_obstacle(self):
         path = self.folder / "metrics.jsonl"
         path.write_text('{"step": 2, "loss": 1.0}\n{"step": 4, "loss": 0.5}\n{"step": 6, "lo')
@@ -612,6 +751,14 @@ class Training(Scratch):
         quietly(trainer.main, second, "eagle3")
         for name, value in self.parameters(first)["model"].items():
             torch.testing.assert_close(value, self.parameters(second)["model"][name], rtol=1e-5, atol=1e-6)
+
+    def test_a_given_checkpoint_of_another_size_is_refused_by_name(self):
+        first = self.prepared("first", intermediate=32)
+        quietly(trainer.main, first, "eagle3")
+        path = first.folder / "eagle3" / "checkpoint.pt"
+        second = self.prepared("second", intermediate=64, from_checkpoint=str(path))
+        with self.assertRaisesRegex(InputError, "first/eagle3/checkpoint.pt: expected the parameters .* gate_up"):
+            quietly(trainer.main, second, "eagle3")
 
     def test_learns_what_it_sees(self):
         config = self.prepared(steps=40, peak_rate=5e-3)
@@ -645,7 +792,7 @@ class Training(Scratch):
         )
         self.assertEqual(done.returncode, 0, done.stderr[-2000:])
         self.assertEqual(self.parameters(config)["step"], 6)
-        self.assertEqual(done.stdout.count("eagle3 6/6"), 1, done.stdout)
+        self.assertEqual(done.stdout.count("step 6/6"), 1, done.stdout)
 
     def test_rate_warms_up_and_falls_to_the_final_rate(self):
         section = Eagle3Config(taps=TAPS, steps=110, warmup=10, peak_rate=1.0, final_rate=0.1)
@@ -714,12 +861,30 @@ class Trees(unittest.TestCase):
             )
             setting = {"nodes": 16, "levels": 5, "expand": 4, "vocabulary": 64, "tau": 4.0}
             config.trees.suggest_ngram = True
-            trees.write_suggestion(config, "eagle3", trees.suggestion_of(setting, 96, config.trees), "avx512")
+            trees.write_suggestion(config, "eagle3", trees.suggestion_of(setting, 96, 8, config.trees), "avx512")
             found = json.loads(path.read_text())
         self.assertEqual((found["hidden_size"], found["espalier"]["teacher"]), (8, "t"))
-        suggested = {"nodes": "auto", "depth": 5, "expand": 4, "vocab": 64}
+        suggested = {"nodes": "auto", "depth": 7, "expand": 4, "vocab": 64}
         isas = {"avx2": {"depth": 3}, "avx512": suggested}
-        self.assertEqual(found["espalier"]["suggested"], {"drafters": ["eagle3", "ngram"], "isa": isas})
+        elsewhere = {"nodes": "auto", "depth": 3, "expand": 4, "vocab": 64}  # the lowest bounds of all
+        self.assertEqual(found["espalier"]["suggested"], {"drafters": ["eagle3", "ngram"], "isa": isas} | elsewhere)
+
+    def test_levels_have_a_reserve_and_rounds_more_than_a_chain_where_the_engine_chooses_rows(self):
+        setting = {"nodes": 4, "levels": 3, "expand": 1, "vocabulary": 96}
+        bounds = [trees.suggestion_of(setting, 96, deepest, TreesConfig(spare_levels=2)) for deepest in (8, 4)]
+        self.assertEqual(bounds, [{"nodes": "auto", "depth": depth, "expand": 2} for depth in (5, 4)])
+        best = trees.suggestion_of(setting, 96, 8, TreesConfig(suggest_nodes="best"))
+        self.assertEqual(best, {"nodes": 4, "depth": 3, "expand": 1})
+
+    def test_two_step_costs_of_one_instruction_set_are_refused(self):
+        with tempfile.TemporaryDirectory() as folder:
+            paths = [f"{folder}/{name}.json" for name in ("quiet", "busy")]
+            for path in paths:
+                step = {"name": "step", "rows": 1, "median_seconds": 1.0}
+                write_json(Path(path), {"isa": "avx2", "figures": [step]})
+            with self.assertRaisesRegex(InputError, "got two for avx2: .*quiet.json and .*busy.json"):
+                trees.read_measurements(paths)
+            self.assertEqual([found.isa for found in trees.read_measurements(paths[:1])], ["avx2"])
 
     def test_tap_ids_are_read_back_as_the_same_boundaries(self):
         self.assertEqual(export.tap_ids((2, 15, 27), 30), [1, 14, 26])
