@@ -27,8 +27,8 @@ if(ESPALIER_SANITIZE)
 endif()
 
 # Headers that most files read, read once (-DESPALIER_PRECOMPILE=ON): espalier_headers for the libraries,
-# espalier_test_headers, espalier_cli_headers. The release build leaves it off and so shows that every file includes
-# what it uses.
+# espalier_test_headers, espalier_cli_headers. The presets clang and arm leave it off and compile file by file, and so
+# show that every file includes what it uses.
 function(espalier_precompiled_headers name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "HEADERS;LINKS;OPTIONS")
   if(ESPALIER_PRECOMPILE)

@@ -26,20 +26,20 @@ void expect_equal_bits(const ForwardRun& a, const ForwardRun& b) {
   EXPECT_TRUE(std::ranges::equal(a.kv, b.kv)) << "KV differs";
 }
 
-struct Case {
+struct InvarianceCase {
   std::string family;
   NamedDevice device;
   DType kv_type;
 };
 
-std::string describe(const Case& c) {
+std::string describe(const InvarianceCase& c) {
   return c.family + "_" + c.device.name + "_" + std::string(name(c.kv_type));
 }
-void PrintTo(const Case& c, std::ostream* out) {
+void PrintTo(const InvarianceCase& c, std::ostream* out) {
   *out << describe(c);
 }
 
-class Invariance : public ::testing::TestWithParam<Case> {};
+class Invariance : public ::testing::TestWithParam<InvarianceCase> {};
 
 TEST_P(Invariance, OneStepTokenByTokenAndRandomChunksGiveTheSameBits) {
   const auto& [family, named, kv_type] = GetParam();
@@ -100,15 +100,15 @@ TEST_P(Invariance, SeveralSequencesInOneStepGiveTheBitsOfEachAlone) {
   }
 }
 
-std::vector<Case> cases() {
-  std::vector<Case> all;
+std::vector<InvarianceCase> invariance_cases() {
+  std::vector<InvarianceCase> all;
   for (const std::string& family : tiny_families())
     for (const NamedDevice& device : all_devices())
       for (DType kv : {DType::f32, DType::f16, DType::bf16}) all.push_back({family, device, kv});
   return all;
 }
 
-INSTANTIATE_TEST_SUITE_P(Tiny, Invariance, ::testing::ValuesIn(cases()),
+INSTANTIATE_TEST_SUITE_P(Tiny, Invariance, ::testing::ValuesIn(invariance_cases()),
                          [](const auto& info) { return describe(info.param); });
 
 }  // namespace

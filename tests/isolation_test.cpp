@@ -112,7 +112,7 @@ TEST_P(Isolation, ATreeGivesTheBitsOfItsPathsInBranchesOfTheirOwn) {
   }
 }
 
-std::vector<IsolationCase> cases() {
+std::vector<IsolationCase> isolation_cases() {
   std::vector<IsolationCase> all;
   for (const std::string& family : tiny_families())
     for (const StepForm& form :
@@ -122,7 +122,7 @@ std::vector<IsolationCase> cases() {
   return all;
 }
 
-INSTANTIATE_TEST_SUITE_P(Tiny, Isolation, ::testing::ValuesIn(cases()), [](const auto& info) {
+INSTANTIATE_TEST_SUITE_P(Tiny, Isolation, ::testing::ValuesIn(isolation_cases()), [](const auto& info) {
   return info.param.family + (info.param.form.attention == AttentionOp::eager ? "_eager" : "_fused") +
          (info.param.form.mask == MaskForm::dense ? "_dense" : "_list");
 });

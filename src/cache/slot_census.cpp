@@ -7,7 +7,7 @@
 namespace espalier {
 namespace {
 
-std::string_view name(SlotUse use) {
+std::string_view use_name(SlotUse use) {
   switch (use) {
     case SlotUse::none: return "unused";
     case SlotUse::free: return "free";
@@ -28,7 +28,7 @@ void SlotCensus::claim(std::span<const std::int32_t> table, std::int64_t begin, 
     const std::int64_t slot = table[static_cast<std::size_t>(p / block_size_)] * block_size_ + p % block_size_;
     check(slot >= 0 && slot < static_cast<std::int64_t>(uses_.size()), "KV slots: slot {} of {}", slot, uses_.size());
     SlotUse& known = uses_[static_cast<std::size_t>(slot)];
-    check(known == SlotUse::none, "KV slots: slot {} is {} and {}", slot, name(known), name(use));
+    check(known == SlotUse::none, "KV slots: slot {} is {} and {}", slot, use_name(known), use_name(use));
     known = use;
   }
 }

@@ -23,7 +23,6 @@ struct BenchFlags {
   bool json = false;
 };
 
-constexpr const char* kDefaultDraft = "auto";
 constexpr std::int64_t kHostRows = 16;
 constexpr std::int64_t kHostContext = 1024;
 

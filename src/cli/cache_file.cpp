@@ -36,6 +36,10 @@ std::optional<std::filesystem::path> user_cache_folder(const Environment& enviro
   return std::nullopt;
 }
 
+std::string key_text(const Json& key) {
+  return key.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
 std::optional<Json> read_cache_file(const std::filesystem::path& path) {
   const std::optional<std::string> text = read_small_file(path);
   if (!text) return std::nullopt;

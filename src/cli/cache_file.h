@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string>
 
 #include "cli/modes.h"
 
@@ -12,6 +13,9 @@ namespace espalier {
 
 // $XDG_CACHE_HOME/espalier, else $HOME/.cache/espalier; nothing where neither is set to an absolute path.
 std::optional<std::filesystem::path> user_cache_folder(const Environment& environment);
+
+// What tells keys of cached values apart, in one line; bytes that are no UTF-8 are replaced.
+std::string key_text(const nlohmann::ordered_json& key);
 
 // Nothing: no such file, too large for one of ours, or no JSON.
 std::optional<nlohmann::ordered_json> read_cache_file(const std::filesystem::path& path);

@@ -63,7 +63,7 @@ int run_chat(const ConversationFlags& flags) {
   const TextOptions options = text_options(flags.sampling);
   if (flags.sampling.logprobs >= 0) throw InputError("--logprobs: only with generate --json");
   check_record_flags(flags.records);
-  const DraftPlan plan = plan_speculation(flags.speculation, "auto");
+  const DraftPlan plan = plan_speculation(flags.speculation, kDefaultDraft);
   const Engine engine = open_engine(flags.engine);
   if (!engine.text->chat_template) input_error("{}: the model has no chat template", engine.path.string());
   Drafting drafting(flags.speculation, plan, engine, flags.sampling.seed);
@@ -111,7 +111,7 @@ Command add_chat(CLI::App& app) {
   flags->sampling.max_tokens = 1024;
   add_chat_flags(*command, flags->chat);
   add_record_flags(*command, flags->records);
-  add_speculation_flags(*command, flags->speculation, "auto");
+  add_speculation_flags(*command, flags->speculation, kDefaultDraft);
   add_engine_flags(*command, flags->engine);
   add_sampling_flags(*command, flags->sampling);
   return [flags] { return run_chat(*flags); };

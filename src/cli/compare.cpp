@@ -130,7 +130,7 @@ class Comparison {
 int run_compare(const CompareFlags& flags) {
   text_options(flags.sampling);  // wrong flags are told before a model is loaded
   if (flags.sampling.logprobs >= 0 && !flags.json) throw InputError("--logprobs: only with --json");
-  const DraftPlan plan = plan_speculation(flags.speculation, "auto");
+  const DraftPlan plan = plan_speculation(flags.speculation, kDefaultDraft);
   if (plan.plain()) throw InputError("--draft none: there is nothing to compare without a drafter");
   const std::string prompt = prompt_text(flags.prompt);
   const Engine engine = open_engine(flags.engine);
@@ -146,7 +146,7 @@ Command add_compare(CLI::App& app) {
   auto flags = std::make_shared<CompareFlags>();
   add_prompt_flags(*command, flags->prompt);
   command->add_flag("--json", flags->json, "print one JSON object instead of the texts");
-  add_speculation_flags(*command, flags->speculation, "auto");
+  add_speculation_flags(*command, flags->speculation, kDefaultDraft);
   add_engine_flags(*command, flags->engine);
   add_sampling_flags(*command, flags->sampling);
   return [flags] { return run_compare(*flags); };

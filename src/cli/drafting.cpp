@@ -142,6 +142,8 @@ void Drafting::choose_best(const SpeculationFlags& flags, const DraftPlan& plan,
       load_head(files, kind, options, plan);
       follow(suggestion, flags, shape);
       reason_ = fmt::format("auto: {} {} this model", path.string(), plan.heads.empty() ? "was trained for" : "fits");
+      if (!suggestion.measured)
+        reason_ += fmt::format("; its tree was measured on other instruction sets than {}", engine_->device->isa());
       return;
     } catch (const InputError& error) {
       if (plan.has_head_options) throw;

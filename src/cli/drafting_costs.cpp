@@ -47,7 +47,7 @@ std::string model_fingerprint(const std::filesystem::path& model) {
 }
 
 // As the kernel names it: one line on x86, the numbers of the core on Arm.
-std::string cpu_name() {
+std::string cpu_identity() {
   std::ifstream info("/proc/cpuinfo");
   std::string line, name;
   while (std::getline(info, line) && !line.empty()) {
@@ -67,10 +67,6 @@ std::string build_name() {
   return fmt::format("{} {}", std::filesystem::file_size(program, ignored), written);
 }
 
-std::string text_of(const std::map<std::string, std::string>& fields) {
-  return Json(fields).dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
 }  // namespace
 
 StepTimesKey step_times_key(const Engine& engine, bool taps, std::int64_t rows) {
@@ -87,14 +83,14 @@ StepTimesKey step_times_key(const Engine& engine, bool taps, std::int64_t rows) 
                   {"context", std::to_string(engine.decoder.context)},
                   {"taps", taps ? "yes" : "no"},
                   {"rows", std::to_string(rows)}},
-          .machine = {{"cpu", cpu_name()},
+          .machine = {{"cpu", cpu_identity()},
                       {"cores", std::to_string(std::thread::hardware_concurrency())},
                       {"build", build_name()}}};
 }
 
 StepTimesFile::StepTimesFile(std::filesystem::path folder, StepTimesKey key) : key_(std::move(key)) {
   Sha256 hash;
-  update(hash, text_of(key_.way));
+  update(hash, key_text(key_.way));
   path_ = folder / ("step-times-" + hash.finish().substr(0, 16) + ".json");
 }
 

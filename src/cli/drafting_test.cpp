@@ -6,8 +6,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "base/error.h"
 #include "cli/model_hash.h"
+#include "format/complaint.h"
 #include "format/temporary_folder.h"
 
 namespace espalier {
@@ -18,7 +18,7 @@ const std::string kModel = kData + "/tiny/llama2.gguf";
 const std::string kEagle3 = kData + "/heads/eagle3-full-vocabulary";
 const std::string kMedusa = kData + "/heads/medusa-d";    // of the same teacher, three heads
 const std::string kStranger = kData + "/heads/medusa-b";  // of another
-const std::string kTree = kData + "/../../data/trees/pangu_64.json";
+const std::string kTreeFile = kData + "/../../data/trees/pangu_64.json";
 
 // Only what a difference of vocabularies is about.
 class WordList : public Tokenizer {
@@ -38,16 +38,6 @@ class WordList : public Tokenizer {
  private:
   std::vector<std::string> words_;
 };
-
-template <typename Action>
-std::string complaint(Action action) {
-  try {
-    action();
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return "no complaint";
-}
 
 class DraftingTest : public testing::Test {
  protected:
@@ -88,7 +78,7 @@ TEST_F(DraftingTest, AHeadThatNobodyAskedForIsRefused) {
 
 TEST_F(DraftingTest, WithMedusaAloneATreeHasNoMoreLevelsThanHeads) {
   EXPECT_EQ(draft({.draft = "medusa", .heads = {kMedusa}})->tree().depth, 3);
-  const auto fixed = draft({.draft = "medusa", .tree = "static:" + kTree, .heads = {kMedusa}});
+  const auto fixed = draft({.draft = "medusa", .tree = "static:" + kTreeFile, .heads = {kMedusa}});
   EXPECT_EQ(fixed->tree().depth, 3);
   EXPECT_EQ(fixed->tree().choices->depth(), 3);
   EXPECT_EQ(draft({.draft = "medusa+ngram", .heads = {kMedusa}})->tree().depth, 6);
@@ -208,7 +198,8 @@ TEST_F(TrainedHeads, MedusaDraftsTheTreeBesideItsHeadsUnlessTheUserShapesOne) {
   std::filesystem::current_path(kData + "/../..");  // where the usual static tree lies
   EXPECT_EQ(draft({.draft = "medusa", .tree = "static", .nodes = 3})->tree().nodes, 3);
   std::filesystem::current_path(before);
-  EXPECT_EQ(draft({.draft = "medusa", .tree = "static:" + kTree})->tree().nodes, 55) << "three levels of another file";
+  EXPECT_EQ(draft({.draft = "medusa", .tree = "static:" + kTreeFile})->tree().nodes, 55)
+      << "three levels of another file";
   EXPECT_EQ(draft({.draft = "medusa", .nodes = 8})->tree().shape, TreeShape::dynamic);
   EXPECT_EQ(draft({.draft = "medusa+ngram"})->tree().shape, TreeShape::dynamic);
   EXPECT_EQ(draft({})->tree().shape, TreeShape::dynamic) << "auto chooses rows round by round";
@@ -229,6 +220,16 @@ TEST_F(TrainedHeads, ASuggestionIsFollowedWhereTheUserSaysNothing) {
   EXPECT_TRUE(draft({.draft = "auto", .chooses_nodes = true})->chooses_nodes());
   EXPECT_EQ(draft({.draft = "auto", .tree = "chain"})->tree().shape, TreeShape::chain);
   EXPECT_EQ(draft({.draft = "eagle3"})->tree().nodes, 16) << "only auto follows";
+}
+
+TEST_F(TrainedHeads, ASuggestionFromOtherInstructionSetsIsFollowedAndSaidToBeOne) {
+  const auto eagle3 = add(kEagle3, "eagle3", {{"suggested", {{"depth", 3}, {"isa", {{"vax", {{"depth", 9}}}}}}}});
+  const auto suggested = draft({});
+  EXPECT_EQ(suggested->tree().depth, 3);
+  EXPECT_THAT(
+      suggested->reason(),
+      testing::StartsWith("auto: " + eagle3.string() +
+                          " was trained for this model; its tree was measured on other instruction sets than "));
 }
 
 TEST_F(TrainedHeads, ThatAreDamagedArePassedOver) {

@@ -10,8 +10,6 @@
 namespace espalier {
 namespace {
 
-constexpr const char* kDefaultDraft = "auto";
-
 int run_eval(EvalFlags flags) {
   const DraftPlan plan = plan_speculation(flags.speculation, kDefaultDraft);
   check_eval_flags(flags, plan);

@@ -17,7 +17,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kSchema = 2;
+constexpr int kManifestSchema = 2;
 
 std::string utc_now() {
   return utc_text(UtcForm::record);
@@ -91,7 +91,7 @@ Json program_json(const Engine& engine) {
 }
 
 Json new_manifest(const ManifestParts& parts) {
-  return {{"schema", kSchema},
+  return {{"schema", kManifestSchema},
           {"version", build_version()},
           {"commit", text_or_null(build_commit())},
           {"program", program_json(parts.engine)},

@@ -62,7 +62,7 @@ void check_suite_flags(const CLI::App& app, const SuiteFlags& flags) {
 EvalFlags with_setting(EvalFlags flags, std::span<const std::string> words, const std::string& where) {
   CLI::App app;
   app.set_help_flag();
-  add_speculation_flags(app, flags.speculation, "auto");
+  add_speculation_flags(app, flags.speculation, kDefaultDraft);
   add_mode_flags(app, flags.engine.modes);
   app.add_flag("--ignore-eos", flags.sampling.ignore_eos);
   for (const char* flag : kNotInSetting) app.remove_option(app.get_option(flag));

@@ -24,7 +24,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kSchema = 1;
+constexpr int kSuiteSchema = 1;
 constexpr const char* kSuiteFile = "suite.json";
 constexpr const char* kResultFile = "result.json";
 
@@ -118,7 +118,7 @@ std::filesystem::path result_path(const std::filesystem::path& suite, const std:
 
 Json new_suite(const SuiteParts& parts) {
   return {{"kind", "suite"},
-          {"schema", kSchema},
+          {"schema", kSuiteSchema},
           {"version", build_version()},
           {"commit", text_or_null(build_commit())},
           {"program", program_json(parts.engine)},

@@ -71,7 +71,7 @@ class Answers {
   ChatContext chat_;
 };
 
-nlohmann::ordered_json to_json(const LeakageCounts& counts) {
+nlohmann::ordered_json leakage_json(const LeakageCounts& counts) {
   return {{"rounds", counts.rounds},
           {"rows", counts.rows},
           {"tokens_changed", counts.tokens_changed},
@@ -158,7 +158,7 @@ std::optional<ExperimentResult> probe_leakage(const PlannedExperiment& planned, 
     const OpenDrafting open(run.flags, engine);
     const auto counts = count_leaks(planned, run, engine, open.drafting, cancelled);
     if (!counts) return std::nullopt;
-    result.settings.push_back(probed(run, open.drafting, to_json(*counts)));
+    result.settings.push_back(probed(run, open.drafting, leakage_json(*counts)));
     if (!result.failure) result.failure = leakage_failure(*counts, planned.experiment.rounds, run.setting.name);
   }
   return result;

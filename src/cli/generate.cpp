@@ -25,7 +25,7 @@ struct GenerateFlags {
 int run_generate(const GenerateFlags& flags) {
   const TextOptions options = text_options(flags.sampling);
   if (flags.sampling.logprobs >= 0 && !flags.json) throw InputError("--logprobs: only with --json");
-  const DraftPlan plan = plan_speculation(flags.speculation, "auto");
+  const DraftPlan plan = plan_speculation(flags.speculation, kDefaultDraft);
   check_record_flags(flags.records);
   const std::string prompt = prompt_text(flags.prompt);
   const Engine engine = open_engine(flags.engine);
@@ -67,7 +67,7 @@ Command add_generate(CLI::App& app) {
   add_prompt_flags(*command, flags->prompt);
   command->add_flag("--json", flags->json, "print one JSON object instead of the text");
   add_record_flags(*command, flags->records);
-  add_speculation_flags(*command, flags->speculation, "auto");
+  add_speculation_flags(*command, flags->speculation, kDefaultDraft);
   add_engine_flags(*command, flags->engine);
   add_sampling_flags(*command, flags->sampling);
   return [flags] { return run_generate(*flags); };

@@ -60,10 +60,6 @@ std::optional<Json> identity(const fs::path& path) {
               {"changed_ns", std::chrono::duration_cast<std::chrono::nanoseconds>(changed).count()}};
 }
 
-std::string text_of(const Json& object) {
-  return object.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
 bool is_sha256(const Json& value) {
   return value.is_string() && value.get_ref<const std::string&>().size() == 64;
 }
@@ -72,9 +68,9 @@ std::optional<std::string> file_sha256(const fs::path& path, const std::optional
   const auto key = identity(path);
   if (!key || !cache_folder) return read_and_hash(path);
   // One file for each path: what another version left there is replaced.
-  const fs::path cached = *cache_folder / ("sha256-" + hash_of_text(text_of((*key)["path"])).substr(0, 16) + ".json");
+  const fs::path cached = *cache_folder / ("sha256-" + hash_of_text(key_text((*key)["path"])).substr(0, 16) + ".json");
   if (const auto known = read_cache_file(cached))
-    if (known->is_object() && known->contains("file") && text_of((*known)["file"]) == text_of(*key) &&
+    if (known->is_object() && known->contains("file") && key_text((*known)["file"]) == key_text(*key) &&
         known->contains("sha256") && is_sha256((*known)["sha256"]))
       return (*known)["sha256"];
   const auto hash = read_and_hash(path);

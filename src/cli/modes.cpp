@@ -42,35 +42,36 @@ constexpr Option kOptions[] = {
 // clang-format on
 
 // A value and who set it, in the words a message can use.
-struct Setting {
+struct ModeSetting {
   std::string value;
   std::string source;
 };
 
-void check_value(const Setting& setting, const Values& values) {
+void check_value(const ModeSetting& setting, const Values& values) {
   if (!setting.value.empty() && std::ranges::find(values, setting.value) != values.end()) return;
   const auto used = std::span(values).first(values.back().empty() ? 2 : 3);
   input_error("{}: expected {}, got '{}'", setting.source, fmt::join(used, " or "), setting.value);
 }
 
 // What flag or environment say, if they do.
-std::optional<Setting> asked_for(const std::optional<std::string>& given, const char* flag, const char* variable,
-                                 const Environment& environment) {
-  if (given) return Setting{*given, flag};
+std::optional<ModeSetting> asked_for(const std::optional<std::string>& given, const char* flag, const char* variable,
+                                     const Environment& environment) {
+  if (given) return ModeSetting{*given, flag};
   if (variable == nullptr) return std::nullopt;
   const std::optional<std::string> value = environment(variable);
   if (!value || value->empty()) return std::nullopt;
-  return Setting{*value, variable};
+  return ModeSetting{*value, variable};
 }
 
-Setting choose_mode(const ModeFlags& flags, const Environment& environment) {
-  const Setting mode =
-      asked_for(flags.mode, "--mode", "ESPALIER_MODE", environment).value_or(Setting{std::string(kModes[0]), ""});
+ModeSetting choose_mode(const ModeFlags& flags, const Environment& environment) {
+  const ModeSetting mode =
+      asked_for(flags.mode, "--mode", "ESPALIER_MODE", environment).value_or(ModeSetting{std::string(kModes[0]), ""});
   check_value(mode, kModes);
   return mode;
 }
 
-Setting choose(const Option& option, const ModeFlags& flags, const Environment& environment, const Setting& mode) {
+ModeSetting choose(const Option& option, const ModeFlags& flags, const Environment& environment,
+                   const ModeSetting& mode) {
   if (const auto asked = asked_for(flags.*option.given, option.flag, option.variable, environment)) {
     check_value(*asked, option.values);
     return *asked;
@@ -80,7 +81,7 @@ Setting choose(const Option& option, const ModeFlags& flags, const Environment& 
 }
 
 // "--attention eager", "ESPALIER_ATTENTION=eager", "--mode reference".
-std::string shown(const Setting& setting, const Setting& mode) {
+std::string shown(const ModeSetting& setting, const ModeSetting& mode) {
   const std::string& value = setting.source == mode.source ? mode.value : setting.value;
   return fmt::format("{}{}{}", setting.source, setting.source.starts_with("--") ? " " : "=", value);
 }
@@ -114,12 +115,12 @@ void add_mode_flags(CLI::App& app, ModeFlags& flags) {
 }
 
 ModeOptions resolve_modes(const ModeFlags& flags, const Environment& environment) {
-  const Setting mode = choose_mode(flags, environment);
+  const ModeSetting mode = choose_mode(flags, environment);
   ModeOptions result;
   result.mode = mode.value;
-  Setting attention, mask;
+  ModeSetting attention, mask;
   for (const Option& option : kOptions) {
-    const Setting setting = choose(option, flags, environment, mode);
+    const ModeSetting setting = choose(option, flags, environment, mode);
     result.*option.result = setting.value;
     if (option.result == &ModeOptions::attention) attention = setting;
     if (option.result == &ModeOptions::mask) mask = setting;

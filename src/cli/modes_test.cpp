@@ -5,7 +5,7 @@
 
 #include <map>
 
-#include "base/error.h"
+#include "format/complaint.h"
 
 namespace espalier {
 namespace {
@@ -19,13 +19,8 @@ ModeOptions resolve(const ModeFlags& flags, const Variables& variables = {}) {
   });
 }
 
-std::string complaint(const ModeFlags& flags, const Variables& variables = {}) {
-  try {
-    resolve(flags, variables);
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return "no complaint";
+std::string modes_complaint(const ModeFlags& flags, const Variables& variables = {}) {
+  return complaint([&] { resolve(flags, variables); });
 }
 
 std::vector<std::string> values(const ModeOptions& o) {
@@ -67,24 +62,25 @@ TEST(Modes, AVariableSetToNothingCountsAsNotSet) {
 }
 
 TEST(Modes, AnUnknownValueNamesTheFlagOrTheVariable) {
-  EXPECT_EQ(complaint({.mode = "fast"}), "--mode: expected performance or reference or eager-aligned, got 'fast'");
-  EXPECT_EQ(complaint({.reorder = ""}), "--reorder: expected fast or full, got ''");
-  EXPECT_EQ(complaint({}, {{"ESPALIER_MODE", "quick"}}),
+  EXPECT_EQ(modes_complaint({.mode = "fast"}),
+            "--mode: expected performance or reference or eager-aligned, got 'fast'");
+  EXPECT_EQ(modes_complaint({.reorder = ""}), "--reorder: expected fast or full, got ''");
+  EXPECT_EQ(modes_complaint({}, {{"ESPALIER_MODE", "quick"}}),
             "ESPALIER_MODE: expected performance or reference or eager-aligned, got 'quick'");
-  EXPECT_EQ(complaint({}, {{"ESPALIER_ATTENTION", "flash"}}),
+  EXPECT_EQ(modes_complaint({}, {{"ESPALIER_ATTENTION", "flash"}}),
             "ESPALIER_ATTENTION: expected fused or eager, got 'flash'");
   // What a flag overrules is not looked at.
-  EXPECT_EQ(complaint({.attention = "fused"}, {{"ESPALIER_ATTENTION", "flash"}}), "no complaint");
+  EXPECT_EQ(modes_complaint({.attention = "fused"}, {{"ESPALIER_ATTENTION", "flash"}}), "");
 }
 
 TEST(Modes, EagerAttentionOverAListIsRefusedWhoeverAskedForIt) {
-  EXPECT_EQ(complaint({.attention = "eager", .mask = "list"}),
+  EXPECT_EQ(modes_complaint({.attention = "eager", .mask = "list"}),
             "--mask list with --attention eager: eager attention needs the dense mask");
-  EXPECT_EQ(complaint({.mask = "list"}, {{"ESPALIER_ATTENTION", "eager"}}),
+  EXPECT_EQ(modes_complaint({.mask = "list"}, {{"ESPALIER_ATTENTION", "eager"}}),
             "--mask list with ESPALIER_ATTENTION=eager: eager attention needs the dense mask");
-  EXPECT_EQ(complaint({.mode = "eager-aligned", .mask = "list"}),
+  EXPECT_EQ(modes_complaint({.mode = "eager-aligned", .mask = "list"}),
             "--mask list with --mode eager-aligned: eager attention needs the dense mask");
-  EXPECT_EQ(complaint({.mask = "list"}, {{"ESPALIER_MODE", "reference"}}),
+  EXPECT_EQ(modes_complaint({.mask = "list"}, {{"ESPALIER_MODE", "reference"}}),
             "--mask list with ESPALIER_MODE=reference: eager attention needs the dense mask");
 }
 

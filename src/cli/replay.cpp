@@ -78,7 +78,7 @@ int replay_one(const ReplayFlags& flags, const CLI::App& command) {
   std::optional<Drafting> drafting;
   if (dump.stage == "draft") {
     const SpeculationFlags speculation = recorded_speculation(record.origin.configuration);
-    drafting.emplace(speculation, plan_speculation(speculation, "auto"), engine, dump.draw.seed);
+    drafting.emplace(speculation, plan_speculation(speculation, kDefaultDraft), engine, dump.draw.seed);
   }
   const DumpReplay replay = placed(flags.file, [&] {
     return replay_dump(*engine.model, engine.decoder, dump, drafting ? drafting->speculation() : Speculation());

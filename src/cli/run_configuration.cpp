@@ -11,7 +11,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::uintmax_t bytes_of(const std::filesystem::path& path) {
+std::uintmax_t file_bytes(const std::filesystem::path& path) {
   std::error_code ignored;
   if (!std::filesystem::is_directory(path, ignored)) return std::filesystem::file_size(path, ignored);
   std::uintmax_t bytes = 0;
@@ -92,7 +92,7 @@ std::string absolute_text(const std::filesystem::path& path) {
 }
 
 Json file_json(const std::filesystem::path& path) {
-  return {{"path", absolute_text(path)}, {"bytes", bytes_of(path)}};
+  return {{"path", absolute_text(path)}, {"bytes", file_bytes(path)}};
 }
 
 Json run_configuration(const RunParts& run) {

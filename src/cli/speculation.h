@@ -57,6 +57,9 @@ struct DraftPlan {
 // The shape alone.
 TreeOptions plan_tree(const SpeculationFlags& flags);
 
+// What commands mean without --draft.
+inline constexpr const char* kDefaultDraft = "auto";
+
 // default_draft: what is meant without --draft.
 void add_speculation_flags(CLI::App& app, SpeculationFlags& flags, const std::string& default_draft);
 

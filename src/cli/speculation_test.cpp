@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "cli/options.h"
+#include "format/complaint.h"
 
 namespace espalier {
 namespace {
@@ -15,13 +16,8 @@ DraftPlan plan(const SpeculationFlags& flags, const std::string& default_draft =
   return plan_speculation(flags, default_draft);
 }
 
-std::string complaint(const SpeculationFlags& flags, const std::string& default_draft = "none") {
-  try {
-    plan_speculation(flags, default_draft);
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return "no complaint";
+std::string plan_complaint(const SpeculationFlags& flags, const std::string& default_draft = "none") {
+  return complaint([&] { plan_speculation(flags, default_draft); });
 }
 
 TEST(SpeculationFlags, WithoutAnyThereIsNoSpeculation) {
@@ -54,7 +50,7 @@ TEST(SpeculationFlags, RowsAreChosenWhereThatIsAskedForOrTheDrafterIsChosenToo) 
   EXPECT_FALSE(plan({.draft = "auto", .nodes = 16}).chooses_nodes);
   EXPECT_EQ(plan({.draft = "auto", .nodes = 16}).tree.nodes, 16);
   EXPECT_EQ(plan({.draft = "ngram", .tree = "static:" + kTree, .chooses_nodes = true}).tree.nodes, 65);
-  EXPECT_EQ(complaint({.chooses_nodes = true}), "--draft-nodes: only with --draft, for example --draft ngram");
+  EXPECT_EQ(plan_complaint({.chooses_nodes = true}), "--draft-nodes: only with --draft, for example --draft ngram");
 }
 
 TEST(SpeculationFlags, AChosenNumberOfRowsIsChosenWithinTheDevicesLargestStep) {
@@ -65,12 +61,13 @@ TEST(SpeculationFlags, AChosenNumberOfRowsIsChosenWithinTheDevicesLargestStep) {
 
 TEST(SpeculationFlags, DraftersAreUnitedByAPlusEachOnce) {
   EXPECT_THAT(plan({.draft = "eagle3+ngram", .heads = {"h"}}).drafters, testing::ElementsAre("eagle3", "ngram"));
-  EXPECT_EQ(complaint({.draft = "ngram+hostile+ngram"}), "--draft ngram+hostile+ngram: ngram is there twice");
-  EXPECT_EQ(complaint({.draft = "ngram+auto"}), "--draft ngram+auto: auto stands alone");
-  EXPECT_EQ(complaint({.draft = "none+ngram"}), "--draft none+ngram: none stands alone");
-  EXPECT_THAT(complaint({.draft = "guess"}), testing::StartsWith("--draft: expected none, auto or one or several of"));
-  EXPECT_THAT(complaint({.draft = "ngram+"}), testing::EndsWith("got ''"));
-  EXPECT_THAT(complaint({.draft = ""}), testing::EndsWith("got ''"));
+  EXPECT_EQ(plan_complaint({.draft = "ngram+hostile+ngram"}), "--draft ngram+hostile+ngram: ngram is there twice");
+  EXPECT_EQ(plan_complaint({.draft = "ngram+auto"}), "--draft ngram+auto: auto stands alone");
+  EXPECT_EQ(plan_complaint({.draft = "none+ngram"}), "--draft none+ngram: none stands alone");
+  EXPECT_THAT(plan_complaint({.draft = "guess"}),
+              testing::StartsWith("--draft: expected none, auto or one or several of"));
+  EXPECT_THAT(plan_complaint({.draft = "ngram+"}), testing::EndsWith("got ''"));
+  EXPECT_THAT(plan_complaint({.draft = ""}), testing::EndsWith("got ''"));
 }
 
 TEST(SpeculationFlags, AStaticTreeKeepsAllItsRowsUnlessToldOtherwise) {
@@ -100,53 +97,53 @@ TEST(SpeculationFlags, AChainHasOneGuessPerLevel) {
 }
 
 TEST(SpeculationFlags, ATreeThatIsNoneIsNamed) {
-  EXPECT_EQ(complaint({.draft = "ngram", .tree = "bush"}),
+  EXPECT_EQ(plan_complaint({.draft = "ngram", .tree = "bush"}),
             "--tree: expected chain, static, static:FILE or dynamic, got 'bush'");
-  EXPECT_EQ(complaint({.draft = "ngram", .tree = "static:"}), "--tree static:FILE: the file is missing");
-  EXPECT_THAT(complaint({.draft = "ngram", .tree = "static:no/such/tree.json"}),
+  EXPECT_EQ(plan_complaint({.draft = "ngram", .tree = "static:"}), "--tree static:FILE: the file is missing");
+  EXPECT_THAT(plan_complaint({.draft = "ngram", .tree = "static:no/such/tree.json"}),
               testing::HasSubstr("no/such/tree.json"));
-  EXPECT_THAT(complaint({.draft = "ngram", .tree = "static:" + std::string(ESPALIER_TEST_DATA) + "/digests.json"}),
+  EXPECT_THAT(plan_complaint({.draft = "ngram", .tree = "static:" + std::string(ESPALIER_TEST_DATA) + "/digests.json"}),
               testing::HasSubstr("digests.json"));
 }
 
 TEST(SpeculationFlags, AFlagThatWouldDoNothingIsRefused) {
-  EXPECT_EQ(complaint({.draft = "ngram", .heads = {"h"}}),
+  EXPECT_EQ(plan_complaint({.draft = "ngram", .heads = {"h"}}),
             "--head: only with --draft eagle3 or medusa, got --draft ngram");
-  EXPECT_EQ(complaint({.heads = {"h"}}), "--head: only with --draft eagle3 or medusa, got --draft none");
-  EXPECT_EQ(complaint({.draft = "medusa", .heads = {"h"}, .window = 8}),
+  EXPECT_EQ(plan_complaint({.heads = {"h"}}), "--head: only with --draft eagle3 or medusa, got --draft none");
+  EXPECT_EQ(plan_complaint({.draft = "medusa", .heads = {"h"}, .window = 8}),
             "--draft-window: only with --draft eagle3, got --draft medusa");
-  EXPECT_EQ(complaint({.draft = "medusa", .heads = {"h"}, .head_options = {"taps=1,2,3"}}),
+  EXPECT_EQ(plan_complaint({.draft = "medusa", .heads = {"h"}, .head_options = {"taps=1,2,3"}}),
             "--head-option: only with --draft eagle3, got --draft medusa");
-  EXPECT_EQ(complaint({.draft = "ngram", .head_weights = "file"}),
+  EXPECT_EQ(plan_complaint({.draft = "ngram", .head_weights = "file"}),
             "--head-weights: only with --draft eagle3 or medusa, got --draft ngram");
-  EXPECT_EQ(complaint({.draft = "ngram", .vocabulary = 8}),
+  EXPECT_EQ(plan_complaint({.draft = "ngram", .vocabulary = 8}),
             "--draft-vocab: only with --draft eagle3 or medusa, got --draft ngram");
-  EXPECT_EQ(complaint({.draft = "auto", .head_weights = "file", .vocabulary = 8}), "no complaint");
-  EXPECT_EQ(complaint({.draft = "ngram", .draft_model = "m"}),
+  EXPECT_EQ(plan_complaint({.draft = "auto", .head_weights = "file", .vocabulary = 8}), "");
+  EXPECT_EQ(plan_complaint({.draft = "ngram", .draft_model = "m"}),
             "--draft-model: only with --draft model, got --draft ngram");
-  EXPECT_EQ(complaint({.draft = "ngram", .oracle_profile = "0.5"}),
+  EXPECT_EQ(plan_complaint({.draft = "ngram", .oracle_profile = "0.5"}),
             "--oracle-profile: only with --draft oracle, got --draft ngram");
-  EXPECT_EQ(complaint({.draft = "ngram", .tree = "chain", .expand = 3}),
+  EXPECT_EQ(plan_complaint({.draft = "ngram", .tree = "chain", .expand = 3}),
             "--draft-expand: only with --tree dynamic, got --tree chain");
-  EXPECT_EQ(complaint({.draft = "ngram", .tree = "static", .branch = 3}),
+  EXPECT_EQ(plan_complaint({.draft = "ngram", .tree = "static", .branch = 3}),
             "--draft-branch: only with --tree dynamic, got --tree static");
-  EXPECT_EQ(complaint({.nodes = 8}), "--draft-nodes: only with --draft, for example --draft ngram");
-  EXPECT_EQ(complaint({.tree = "chain"}), "--tree: only with --draft, for example --draft ngram");
-  EXPECT_EQ(complaint({.draft = "none", .tree = "chain", .nodes = 8}), "no complaint");
-  EXPECT_EQ(complaint({.draft = "auto", .heads = {"h"}, .window = 8}), "no complaint");
+  EXPECT_EQ(plan_complaint({.nodes = 8}), "--draft-nodes: only with --draft, for example --draft ngram");
+  EXPECT_EQ(plan_complaint({.tree = "chain"}), "--tree: only with --draft, for example --draft ngram");
+  EXPECT_EQ(plan_complaint({.draft = "none", .tree = "chain", .nodes = 8}), "");
+  EXPECT_EQ(plan_complaint({.draft = "auto", .heads = {"h"}, .window = 8}), "");
 }
 
 TEST(SpeculationFlags, ADrafterThatNeedsAFileSaysSo) {
-  EXPECT_EQ(complaint({.draft = "eagle3"}), "no complaint") << "a head may be found";
-  EXPECT_EQ(complaint({.draft = "model"}), "--draft model: needs --draft-model PATH");
-  EXPECT_EQ(complaint({.draft = "auto", .head_options = {"taps=1,2,3"}}), "--head-option: needs --head PATH");
+  EXPECT_EQ(plan_complaint({.draft = "eagle3"}), "") << "a head may be found";
+  EXPECT_EQ(plan_complaint({.draft = "model"}), "--draft model: needs --draft-model PATH");
+  EXPECT_EQ(plan_complaint({.draft = "auto", .head_options = {"taps=1,2,3"}}), "--head-option: needs --head PATH");
 }
 
 TEST(SpeculationFlags, AnOracleProfileIsAListOfProbabilities) {
   EXPECT_THAT(plan({.draft = "oracle", .oracle_profile = "0.8,0.6,1"}).oracle_profile,
               testing::ElementsAre(0.8, 0.6, 1));
   for (const char* wrong : {"0.8,", "x", "1.5", "-0.1", "0.5;0.5", "nan"})
-    EXPECT_THAT(complaint({.draft = "oracle", .oracle_profile = wrong}), testing::StartsWith("--oracle-profile:"))
+    EXPECT_THAT(plan_complaint({.draft = "oracle", .oracle_profile = wrong}), testing::StartsWith("--oracle-profile:"))
         << wrong;
 }
 

@@ -11,7 +11,7 @@ namespace espalier {
 namespace {
 
 constexpr int kDefaultWidth = 100;
-constexpr int kNarrowest = 20;
+constexpr int kNarrowestScreen = 20;
 
 }  // namespace
 
@@ -26,12 +26,12 @@ bool stdout_wants_colour(const std::string& choice) {
 
 int screen_width() {
   winsize size{};
-  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col >= kNarrowest) return size.ws_col;
+  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col >= kNarrowestScreen) return size.ws_col;
   const char* columns = std::getenv("COLUMNS");
   const std::string_view text = columns == nullptr ? "" : columns;
   int width = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), width);
-  const bool usable = error == std::errc() && end == text.data() + text.size() && width >= kNarrowest;
+  const bool usable = error == std::errc() && end == text.data() + text.size() && width >= kNarrowestScreen;
   return usable ? width : kDefaultWidth;
 }
 

@@ -103,7 +103,7 @@ TreePicture find_round(const TreeFlags& flags, const std::string& prompt, const 
 int run_tree(const TreeFlags& flags) {
   const TextOptions options = text_options(flags.sampling);
   if (flags.sampling.logprobs >= 0) throw InputError("--logprobs: only with generate --json");
-  DraftPlan plan = plan_speculation(flags.speculation, "auto");
+  DraftPlan plan = plan_speculation(flags.speculation, kDefaultDraft);
   if (!flags.speculation.chooses_nodes) {  // a picture is the same every time, whatever the clock says
     plan.chooses_nodes = false;
     plan.tree = plan_tree(flags.speculation);
@@ -133,7 +133,7 @@ Command add_tree(CLI::App& app) {
   command->add_option("--color", flags->colour, "auto (on a terminal, unless NO_COLOR is set), always or never")
       ->check(CLI::IsMember({"auto", "always", "never"}))
       ->type_name("WHEN");
-  add_speculation_flags(*command, flags->speculation, "auto");
+  add_speculation_flags(*command, flags->speculation, kDefaultDraft);
   add_engine_flags(*command, flags->engine);
   add_sampling_flags(*command, flags->sampling);
   return [flags] { return run_tree(*flags); };

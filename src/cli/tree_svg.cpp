@@ -19,9 +19,9 @@ constexpr double kMargin = 28;
 constexpr double kTop = 100;
 constexpr double kWallPadding = 24;
 constexpr double kLegend = 92;
-constexpr double kNarrowest = 780;
-constexpr int kWidestToken = 26;   // characters of a box
-constexpr int kWidestBefore = 64;  // of the text before the root
+constexpr double kNarrowestPicture = 780;
+constexpr int kWidestBoxToken = 26;  // characters of a box
+constexpr int kWidestBefore = 64;    // of the text before the root
 
 constexpr std::string_view kSourceColours[] = {"#4a6fa5", "#9a5b9a", "#b0793a", "#4f8a8b", "#8a5a44", "#6b7f3a"};
 
@@ -65,7 +65,7 @@ struct Place {
 };
 
 std::string box_text(std::string_view token) {
-  return cut_to_width(token, kWidestToken);
+  return cut_to_width(token, kWidestBoxToken);
 }
 
 double box_width(std::string_view token) {
@@ -251,7 +251,7 @@ std::string legend(const SourceColours& colours, double top) {
 std::string render_tree_svg(const TreePicture& picture) {
   const Layout layout(picture);
   const SourceColours colours = source_colours(picture);
-  const double wall_right = std::max(layout.right() + kWallPadding, kNarrowest - kMargin);
+  const double wall_right = std::max(layout.right() + kWallPadding, kNarrowestPicture - kMargin);
   const double wall_bottom = layout.bottom() + kWallPadding;
   const double width = wall_right + kMargin, height = wall_bottom + kLegend;
   std::string svg = fmt::format(

@@ -13,9 +13,9 @@ constexpr std::string_view kGreen = "\x1b[1;32m";
 constexpr std::string_view kFaint = "\x1b[2m";
 constexpr std::string_view kPlain = "\x1b[0m";
 
-constexpr int kMark = 2;          // "* " before an accepted node
-constexpr int kNarrowest = 24;    // columns the tree itself gets before other columns are left out
-constexpr int kWidestToken = 28;  // of the teacher's column
+constexpr int kMark = 2;            // "* " before an accepted node
+constexpr int kNarrowestTree = 24;  // columns the tree itself gets before other columns are left out
+constexpr int kWidestChoice = 28;   // of the teacher's column
 
 // What stands right of the tree, in the order in which it is shown.
 struct Column {
@@ -37,7 +37,7 @@ std::vector<Column> all_columns(const TreePicture& picture) {
       {"draft", 5, 3, [](const Node& node, bool root) { return root ? "" : fmt::format("{:.3f}", node.own); }},
       {"path", 5, 2, [](const Node& node, bool root) { return root ? "" : fmt::format("{:.3f}", node.path); }},
       {"drafter", widest(picture, &Node::sources, "drafter"), 0, [](const Node& node, bool) { return node.sources; }},
-      {"teacher", std::min(kWidestToken, widest(picture, &Node::choice, "teacher")), 1,
+      {"teacher", std::min(kWidestChoice, widest(picture, &Node::choice, "teacher")), 1,
        [](const Node& node, bool) { return node.choice; }}};
 }
 
@@ -49,7 +49,7 @@ int width_of(const std::vector<Column>& columns) {
 
 std::vector<Column> columns_that_fit(const TreePicture& picture, int width) {
   std::vector<Column> columns = all_columns(picture);
-  while (!columns.empty() && kMark + kNarrowest + width_of(columns) > width)
+  while (!columns.empty() && kMark + kNarrowestTree + width_of(columns) > width)
     columns.erase(std::ranges::min_element(columns, {}, &Column::worth));
   return columns;
 }

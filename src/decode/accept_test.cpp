@@ -12,7 +12,7 @@ namespace espalier {
 namespace {
 
 using Tokens = std::vector<std::int32_t>;
-constexpr std::int32_t kVocabulary = 3;
+constexpr std::int32_t kThreeTokens = 3;
 
 const auto kNeverEnds = [](std::int32_t) { return false; };
 
@@ -56,7 +56,7 @@ std::vector<float> teacher_logits(std::uint32_t seed, const Tokens& path) {
   sequence.generate(&mixed, &mixed + 1);
   std::mt19937 random(mixed ^ seed);
   std::vector<float> logits;
-  for (int i = 0; i < kVocabulary; ++i) logits.push_back(static_cast<float>(random() % 4001) / 1000.0f - 2.0f);
+  for (int i = 0; i < kThreeTokens; ++i) logits.push_back(static_cast<float>(random() % 4001) / 1000.0f - 2.0f);
   return logits;
 }
 
@@ -98,7 +98,7 @@ void all_trees(const TokenTree& tree, int nodes, std::vector<TokenTree>& trees) 
   if (tree.size() == nodes) return;
   const int last = tree.size() - 1;
   for (int parent = tree[last].parent; parent < tree.size(); ++parent)
-    for (std::int32_t token = 0; token < kVocabulary; ++token) {
+    for (std::int32_t token = 0; token < kThreeTokens; ++token) {
       // Children in ascending order of tokens: each tree once.
       const bool continues = parent == tree[last].parent && last != 0;
       if (continues && token <= tree[last].token) continue;

@@ -7,13 +7,10 @@
 #include <cmath>
 #include <random>
 
+#include "decode/linear_times.h"
+
 namespace espalier {
 namespace {
-
-// Steps of n rows take 1 + slope (n - 1) seconds, whatever the context.
-StepTimes line(double slope) {
-  return {.rows = {1, 64}, .contexts = {64}, .seconds = {1, 1 + 63 * slope}};
-}
 
 std::vector<double> line_times(double slope, int rows) {
   std::vector<double> times;
@@ -112,7 +109,7 @@ TEST(BestRows, OfSeveralSequencesCountATokenForEachRoot) {
 TEST(Budget, NeverCutsANodeFromItsChildren) {
   for (std::uint32_t seed = 0; seed < 200; ++seed) {
     std::mt19937 random(seed);
-    Budget budget(line(0.02), {.rows = 64});
+    Budget budget(linear_times(0.02), {.rows = 64});
     budget.begin_round(2, 100);
     const Candidates first = random_candidates(random, 60), second = random_candidates(random, 30);
     const std::vector<DraftOfLane> drafts = {{&first, 1 + static_cast<int>(random() % 40)}, {&second, 64}};
@@ -139,7 +136,7 @@ TEST(Budget, GivesRowsToTheSequenceWithTheBetterGuesses) {
     above_good = good.add(above_good, {.token = i, .score = 0.1 * (i + 1) * std::log(0.5), .sources = 1});
     above_poor = poor.add(above_poor, {.token = i, .score = (i + 1) * std::log(0.1), .sources = 1});
   }
-  Budget budget(line(0.15), {.rows = 64});
+  Budget budget(linear_times(0.15), {.rows = 64});
   budget.begin_round(2, 100);
   const auto trees = budget.cut(std::vector<DraftOfLane>{{&good, 64}, {&poor, 64}}, 0);
   EXPECT_GT(trees[0].size(), 4);
@@ -155,7 +152,7 @@ TEST(Budget, RespectsTheBucketsOfADevice) {
 }
 
 TEST(Budget, StopsGuessingWhatTheTeacherNeverTakes) {
-  Budget budget(line(0.1), {.rows = 64});
+  Budget budget(linear_times(0.1), {.rows = 64});
   Candidates sure(1);
   for (int i = 0; i < 4; ++i) sure.add(0, {.token = i, .score = std::log(0.24), .sources = 1});
   const std::vector<DraftOfLane> drafts = {{&sure, 64}};
@@ -249,7 +246,7 @@ int levels_bought(double q, double pass_seconds, double slope) {
   drafters.push_back(std::make_unique<FakeDrafter>(q, pass_seconds));
   auto& fake = static_cast<FakeDrafter&>(*drafters[0]);
   const SecondsClock clock = [&] { return fake.now; };
-  Budget budget(line(slope), {.rows = 64});
+  Budget budget(linear_times(slope), {.rows = 64});
   int passes = 0;
   for (int round = 0; round < 20; ++round) {  // until the drafter's ways are known
     budget.begin_round(1, 100);
@@ -295,7 +292,7 @@ TEST(Budget, DecidesInALittlePartOfAStep) {
   std::mt19937 random(3);
   const Candidates candidates = random_candidates(random, 64);
   const std::vector<DraftOfLane> drafts = {{&candidates, 64}};
-  Budget budget(line(0.05), {.rows = 64});
+  Budget budget(linear_times(0.05), {.rows = 64});
   const std::vector<Visit> visits = {{.node = 0, .token = 1}};
   double best = 1;
   for (int i = 0; i < 200; ++i) {

@@ -9,9 +9,9 @@ namespace espalier {
 namespace {
 
 // What the drafter's own word counts for, in tries.
-constexpr double kPriorTries = 6;
+constexpr double kBinPriorTries = 6;
 // A bin forgets half a percent with each new try: what was seen 140 tries ago counts half.
-constexpr double kForget = 0.995;
+constexpr double kBinForget = 0.995;
 
 }  // namespace
 
@@ -32,8 +32,8 @@ void Calibration::learn(SourceSet sources, double q, bool accepted) {
   auto curve = std::ranges::find(curves_, sources, &std::pair<SourceSet, Curve>::first);
   if (curve == curves_.end()) curve = curves_.insert(curve, {sources, Curve()});
   Bin& bin = curve->second.bins[bin_of(q)];
-  bin.hits = kForget * bin.hits + (accepted ? 1 : 0);
-  bin.tries = kForget * bin.tries + 1;
+  bin.hits = kBinForget * bin.hits + (accepted ? 1 : 0);
+  bin.tries = kBinForget * bin.tries + 1;
   fit(curve->second);
 }
 
@@ -69,7 +69,7 @@ void Calibration::fit(Curve& curve) {
   std::size_t count = 0;
   for (std::size_t i = 0; i < kCentres.size(); ++i) {
     const Bin& bin = curve.bins[i];
-    pools[count++] = {bin.hits + kPriorTries * kCentres[i], bin.tries + kPriorTries, 1};
+    pools[count++] = {bin.hits + kBinPriorTries * kCentres[i], bin.tries + kBinPriorTries, 1};
     for (; count > 1 && pools[count - 2].value() > pools[count - 1].value(); --count) {
       pools[count - 2].hits += pools[count - 1].hits;
       pools[count - 2].weight += pools[count - 1].weight;

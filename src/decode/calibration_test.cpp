@@ -53,7 +53,7 @@ TEST(Calibration, ForgetsWhatIsLongAgo) {
 }
 
 // A root with two children, the first of which has a child.
-Candidates small_tree() {
+Candidates small_candidates() {
   Candidates candidates(10);
   const int first = candidates.add(0, {.token = 1, .score = std::log(0.5), .sources = kOne});
   candidates.add(0, {.token = 2, .score = std::log(0.25), .sources = kOne});
@@ -62,7 +62,7 @@ Candidates small_tree() {
 }
 
 TEST(Calibration, LearnsFromEveryChildOfAVisitedNodeAndFromNoOther) {
-  const Candidates candidates = small_tree();
+  const Candidates candidates = small_candidates();
   Calibration calibration;
   // The root's choice is the second child: the first one, at q = 0.5, was wrong; what is below it was never asked.
   calibration.learn(candidates, std::vector<Visit>{{.node = 0, .token = 2}});
@@ -72,7 +72,7 @@ TEST(Calibration, LearnsFromEveryChildOfAVisitedNodeAndFromNoOther) {
 }
 
 TEST(Calibration, LearnsOfGuessesThatWereCutFromTheTree) {
-  const Candidates candidates = small_tree();
+  const Candidates candidates = small_candidates();
   Calibration once, twice;
   once.learn(candidates, std::vector<Visit>{{.node = 0, .token = 1}});
   // The walk went on: the teacher's second choice judges the grandchild.
@@ -82,7 +82,7 @@ TEST(Calibration, LearnsOfGuessesThatWereCutFromTheTree) {
 
 TEST(AcceptanceEstimate, MultipliesAlongThePath) {
   AcceptanceEstimate estimate;
-  estimate.extend(small_tree(), Calibration());
+  estimate.extend(small_candidates(), Calibration());
   EXPECT_EQ(estimate.size(), 4);
   EXPECT_DOUBLE_EQ(estimate[0], 1);
   EXPECT_NEAR(estimate[1], 0.5, 1e-9);

@@ -9,11 +9,6 @@
 namespace espalier {
 namespace {
 
-template <typename T>
-T at(std::span<const T> table, std::int64_t i) {
-  return table[static_cast<std::size_t>(i)];
-}
-
 // What the tables must say of one row.
 struct ExpectedRow {
   std::int32_t token = 0;
@@ -36,12 +31,12 @@ class DraftRows {
       fail(TreeRule::range, r, fmt::format("token {}, the vocabulary has {}", row.token, limits_.tree.vocabulary));
     if (row.position < 0 || row.position >= limits_.tree.positions)
       fail(TreeRule::range, r, fmt::format("position {} of {}", row.position, limits_.tree.positions));
-    expect(TreeRule::tree, r, "token", at(tables_.token, r), row.token);
-    expect(TreeRule::position, r, "position", at(tables_.position, r), row.position);
-    expect(TreeRule::slot, r, "slot", at(tables_.slot, r), cache_.slot(branch_, row.place));
+    expect(TreeRule::tree, r, "token", table_entry(tables_.token, r), row.token);
+    expect(TreeRule::position, r, "position", table_entry(tables_.position, r), row.position);
+    expect(TreeRule::slot, r, "slot", table_entry(tables_.slot, r), cache_.slot(branch_, row.place));
     check_blocks(r);
-    expect(TreeRule::slot, r, "begin of the context", at(tables_.begin, r), row.begin);
-    expect(TreeRule::slot, r, "end of the context", at(tables_.end, r), row.end);
+    expect(TreeRule::slot, r, "begin of the context", table_entry(tables_.begin, r), row.begin);
+    expect(TreeRule::slot, r, "end of the context", table_entry(tables_.end, r), row.end);
     check_ancestors(r, row);
     check_mask(r, row);
   }
@@ -55,7 +50,7 @@ class DraftRows {
   // The row names the branch's own block table: its context lies where the cache put it.
   void check_blocks(std::int64_t r) const {
     const auto expected = cache_.blocks(branch_);
-    const std::int64_t sequence = at(tables_.sequence, r);
+    const std::int64_t sequence = table_entry(tables_.sequence, r);
     const auto first = static_cast<std::size_t>(sequence * tables_.block_columns);
     if (sequence < 0 || first + expected.size() > tables_.blocks.size())
       fail(TreeRule::slot, r, fmt::format("sequence {}, which has no block table", sequence));
@@ -65,9 +60,9 @@ class DraftRows {
 
   void check_ancestors(std::int64_t r, const ExpectedRow& row) const {
     const auto count = static_cast<std::int32_t>(row.ancestors.size());
-    expect(TreeRule::slot, r, "number of ancestors", at(tables_.ancestor_count, r), count);
+    expect(TreeRule::slot, r, "number of ancestors", table_entry(tables_.ancestor_count, r), count);
     for (std::int32_t i = 0; i < count; ++i)
-      expect(TreeRule::slot, r, "slot of an ancestor", at(tables_.ancestors, r * tables_.ancestor_columns + i),
+      expect(TreeRule::slot, r, "slot of an ancestor", table_entry(tables_.ancestors, r * tables_.ancestor_columns + i),
              cache_.slot(branch_, row.ancestors[static_cast<std::size_t>(i)]));
   }
 
@@ -76,7 +71,7 @@ class DraftRows {
     for (std::int32_t column = 0; column < tables_.mask_columns; ++column) {
       const bool sees = (column >= row.begin && column < row.end) || column == row.place ||
                         std::ranges::find(row.ancestors, column) != row.ancestors.end();
-      if ((at(tables_.mask, r * tables_.mask_columns + column) == 0) != sees)
+      if ((table_entry(tables_.mask, r * tables_.mask_columns + column) == 0) != sees)
         fail(TreeRule::mask, r, fmt::format("column {} is {}", column, sees ? "hidden" : "visible"));
     }
   }
@@ -178,7 +173,7 @@ void check_draft_step(const HostTables& tables, const DraftRun& run, const KvCac
   rows.check_size(shown.rows);
   for (std::int32_t r = 0; r < shown.rows; ++r) {
     const std::int32_t place = run.first + r;
-    rows.check_row(r, {.token = at(run.tokens, r),
+    rows.check_row(r, {.token = table_entry(run.tokens, r),
                        .position = place,
                        .place = place,
                        .begin = oldest_visible(place, limits),

@@ -14,8 +14,8 @@
 namespace espalier {
 namespace {
 
-constexpr KvShape kShape{.layers = 1, .kv_heads = 1, .head_size = 16, .type = DType::f32, .block_size = 128};
-constexpr StepLimits kLimits{.tree = {.vocabulary = 1000, .positions = 4096}};
+constexpr KvShape kDraftShape{.layers = 1, .kv_heads = 1, .head_size = 16, .type = DType::f32, .block_size = 128};
+constexpr StepLimits kDraftLimits{.tree = {.vocabulary = 1000, .positions = 4096}};
 
 // The second pass of a draft: some children of the root are rows already, some of their children become rows now. The
 // tables are columns that a test can damage.
@@ -23,7 +23,7 @@ class Pass {
  public:
   Pass(std::uint32_t seed, bool root_is_row) {
     device_ = make_checked_device(make_reference_device(), {.profile = CheckedProfile::ascend});
-    cache_.emplace(*device_, kShape, 4096);
+    cache_.emplace(*device_, kDraftShape, 4096);
     std::mt19937 random(seed);
     prefix_ = 1 + static_cast<std::int32_t>(random() % 300);
     sequence_ = cache_->create();
@@ -55,7 +55,7 @@ class Pass {
     t.mask = mask;
     DraftedNodes drafted = drafted_;
     drafted.nodes = nodes;
-    check_draft_step(t, drafted, *cache_, kLimits);
+    check_draft_step(t, drafted, *cache_, kDraftLimits);
   }
 
   std::size_t step_rows() const { return static_cast<std::size_t>(step_rows_); }
@@ -188,7 +188,7 @@ TEST(DraftInvariants, AViolationShowsTheRows) {
 // Text that a drafter catches up with.
 TEST(DraftInvariants, CatchAWrongTokenPlaceOrContextOfARun) {
   const auto device = make_reference_device();
-  KvCache cache(*device, kShape, 1024);
+  KvCache cache(*device, kDraftShape, 1024);
   const SequenceId sequence = cache.create();
   cache.begin(sequence, 5)->commit_length(5);
   const auto branch = cache.begin(sequence, 3);
@@ -204,7 +204,7 @@ TEST(DraftInvariants, CatchAWrongTokenPlaceOrContextOfARun) {
                       .begin = window == 0 ? 0 : std::max(0, p - (window - 1)),
                       .end = p});
     damage(rows);
-    StepLimits limits = kLimits;
+    StepLimits limits = kDraftLimits;
     limits.window = window;
     tables.prepare(rows, cache, [&](const HostTables& made) {
       check_draft_step(made, DraftRun{branch->id(), 5, tokens}, cache, limits);

@@ -18,7 +18,7 @@ namespace {
 using Tokens = std::vector<std::int32_t>;
 using Guesses = std::vector<DraftToken>;
 
-constexpr std::int32_t kVocabulary = 30;
+constexpr std::int32_t kHostileVocabulary = 30;
 constexpr int kBranch = 4;
 
 // The guesses for the root and for two nodes below it, of a round over `size` tokens. Token i is 7 + i % 5.
@@ -62,13 +62,13 @@ struct Sightings {
 };
 
 TEST(HostileDrafter, TriesEverythingThatCouldGoWrong) {
-  HostileDrafter drafter(1, kVocabulary);
+  HostileDrafter drafter(1, kHostileVocabulary);
   Sightings seen;
   for (std::size_t size = 1; size < 2000; ++size)
     for (const Guesses& guesses : round_of(drafter, size))
       seen.add(guesses, 7 + static_cast<std::int32_t>((size - 1) % 5));
-  for (std::int32_t token : {0, kVocabulary - 1, -1, kVocabulary, std::numeric_limits<std::int32_t>::min(),
-                             std::numeric_limits<std::int32_t>::max(), 15})
+  for (std::int32_t token : {0, kHostileVocabulary - 1, -1, kHostileVocabulary,
+                             std::numeric_limits<std::int32_t>::min(), std::numeric_limits<std::int32_t>::max(), 15})
     EXPECT_TRUE(seen.tokens.contains(token)) << token;
   EXPECT_TRUE(seen.counts.contains(0));
   EXPECT_TRUE(seen.counts.contains(1));
@@ -85,7 +85,7 @@ TEST(HostileDrafter, TriesEverythingThatCouldGoWrong) {
 }
 
 TEST(HostileDrafter, ARoundKeepsItsTemper) {
-  HostileDrafter drafter(2, kVocabulary);
+  HostileDrafter drafter(2, kHostileVocabulary);
   int silent = 0, rooted = 0;
   for (std::size_t size = 1; size < 1000; ++size) {
     const auto temper = drafter.temper(static_cast<std::int64_t>(size) - 1);
@@ -106,7 +106,7 @@ TEST(HostileDrafter, ARoundKeepsItsTemper) {
 }
 
 TEST(HostileDrafter, TheSameSeedSaysTheSameAtTheSamePlace) {
-  HostileDrafter one(3, kVocabulary), same(3, kVocabulary), other(4, kVocabulary);
+  HostileDrafter one(3, kHostileVocabulary), same(3, kHostileVocabulary), other(4, kHostileVocabulary);
   const auto bits_of = [](const std::vector<Guesses>& lists) {
     std::vector<std::vector<std::pair<std::int32_t, std::uint64_t>>> bits;
     for (const Guesses& guesses : lists) {
@@ -127,7 +127,7 @@ TEST(HostileDrafter, TheSameSeedSaysTheSameAtTheSamePlace) {
 }
 
 TEST(HostileDrafter, NeverClaimsToKnowMoreThanThereIs) {
-  const HostileDrafter drafter(5, kVocabulary);
+  const HostileDrafter drafter(5, kHostileVocabulary);
   int fewer = 0;
   for (std::int64_t length = 0; length < 1000; ++length) {
     const std::int64_t resumable = drafter.resumable(length);
@@ -144,18 +144,18 @@ TEST(HostileDrafter, AnyTreeGrownFromItIsSound) {
   for (std::uint64_t seed = 0; seed < 2000; ++seed) {
     SCOPED_TRACE(seed);
     DrafterSet drafters;
-    drafters.push_back(std::make_unique<HostileDrafter>(seed, kVocabulary));
-    if (seed % 3 == 0) drafters.push_back(std::make_unique<HostileDrafter>(seed + 1, kVocabulary));
-    const Tokens tokens(1 + mix64(seed) % 50, static_cast<std::int32_t>(seed % kVocabulary));
+    drafters.push_back(std::make_unique<HostileDrafter>(seed, kHostileVocabulary));
+    if (seed % 3 == 0) drafters.push_back(std::make_unique<HostileDrafter>(seed + 1, kHostileVocabulary));
+    const Tokens tokens(1 + mix64(seed) % 50, static_cast<std::int32_t>(seed % kHostileVocabulary));
     for (const auto& drafter : drafters) drafter->begin_round(tokens);
     const TreeOptions options = {.shape = seed % 2 == 0 ? TreeShape::dynamic : TreeShape::chain,
                                  .nodes = 1 + static_cast<int>(seed % 20)};
     const TokenTree tree =
-        grow_tree(tokens.back(), options, {.rows = 16, .depth = 5, .vocabulary = kVocabulary}, drafters);
+        grow_tree(tokens.back(), options, {.rows = 16, .depth = 5, .vocabulary = kHostileVocabulary}, drafters);
     ASSERT_LE(tree.size(), std::min(options.nodes, 16));
     ASSERT_LE(tree.depth(), 5);
     for (int node = 1; node < tree.size(); ++node) {
-      ASSERT_TRUE(tree[node].token >= 0 && tree[node].token < kVocabulary);
+      ASSERT_TRUE(tree[node].token >= 0 && tree[node].token < kHostileVocabulary);
       ASSERT_LE(tree[node].score, tree[tree[node].parent].score);
       ASSERT_EQ(tree.child(tree[node].parent, tree[node].token), node) << "siblings differ";
     }

@@ -10,9 +10,9 @@ namespace espalier {
 namespace {
 
 // A tally forgets 2 % with each new try: what was seen 34 tries ago counts half.
-constexpr double kForget = 0.98;
+constexpr double kTallyForget = 0.98;
 // The prior counts as much as this many tries.
-constexpr double kPriorTries = 4;
+constexpr double kTallyPriorTries = 4;
 
 // Before anything was seen: 0.33, 0.56, 0.67, 0.73, 0.78, ... 0.92, close to what chat answers show (docs/drafters.md).
 double prior_rate(int length) {
@@ -98,7 +98,7 @@ double NgramDrafter::acceptance_rate(int length) const {
   check(length >= 1 && length <= options_.length, "ngram drafter: rate of length {}, expected 1 to {}", length,
         options_.length);
   const Tally& tally = tallies_[static_cast<std::size_t>(length - 1)];
-  return (tally.hits + kPriorTries * prior_rate(length)) / (tally.tries + kPriorTries);
+  return (tally.hits + kTallyPriorTries * prior_rate(length)) / (tally.tries + kTallyPriorTries);
 }
 
 // How many tokens backwards agree with the root and what stands before it, the token at `position` being the first.
@@ -183,8 +183,8 @@ void NgramDrafter::learn(const std::vector<Continuation>& found, std::int32_t ch
     hit = hit || continuation.token == chosen;
   }
   Tally& tally = tallies_[static_cast<std::size_t>(longest - 1)];
-  tally.hits = kForget * tally.hits + (hit ? 1 : 0);
-  tally.tries = kForget * tally.tries + 1;
+  tally.hits = kTallyForget * tally.hits + (hit ? 1 : 0);
+  tally.tries = kTallyForget * tally.tries + 1;
 }
 
 }  // namespace espalier

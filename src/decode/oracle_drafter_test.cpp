@@ -21,12 +21,12 @@ using testing::ElementsAre;
 using testing::IsEmpty;
 using Tokens = std::vector<std::int32_t>;
 
-constexpr std::int32_t kVocabulary = 50;
+constexpr std::int32_t kOracleVocabulary = 50;
 
 KnownAnswer random_answer(std::uint64_t seed, std::size_t size) {
   KnownAnswer answer;
   for (std::size_t i = 0; i < size; ++i)
-    answer.tokens.push_back(static_cast<std::int32_t>(mix64(mix64(seed) + i) % kVocabulary));
+    answer.tokens.push_back(static_cast<std::int32_t>(mix64(mix64(seed) + i) % kOracleVocabulary));
   return answer;
 }
 
@@ -76,7 +76,7 @@ std::vector<int> accepted_lengths(OracleDrafter& drafter, const KnownAnswer& ans
 
 TEST(OracleDrafter, WithoutAProfileEveryRoundTakesTheWholeDepthAndTheBonus) {
   const KnownAnswer answer = random_answer(1, 10 + 60);
-  OracleDrafter drafter(&answer, {.vocabulary = kVocabulary});
+  OracleDrafter drafter(&answer, {.vocabulary = kOracleVocabulary});
   for (int nodes : {6, 16, 40}) {
     const auto lengths = accepted_lengths(drafter, answer, 10, {.nodes = nodes, .depth = 5, .expand = 3});
     EXPECT_EQ(lengths, std::vector<int>(10, 5)) << "60 tokens in 10 steps, with rows " << nodes;
@@ -85,7 +85,7 @@ TEST(OracleDrafter, WithoutAProfileEveryRoundTakesTheWholeDepthAndTheBonus) {
 
 TEST(OracleDrafter, TheTrueTokenComesFirstThenDecoysOfSmallProbability) {
   const KnownAnswer answer = random_answer(2, 20);
-  OracleDrafter drafter(&answer, {.vocabulary = kVocabulary});
+  OracleDrafter drafter(&answer, {.vocabulary = kOracleVocabulary});
   const auto guesses = guesses_after(drafter, prefix(answer, 8), {answer.tokens[8]}, 6);
   ASSERT_EQ(guesses.size(), 6u);
   EXPECT_EQ(guesses[0].token, answer.tokens[9]);
@@ -95,13 +95,13 @@ TEST(OracleDrafter, TheTrueTokenComesFirstThenDecoysOfSmallProbability) {
 
 TEST(OracleDrafter, GuessesAreDistinctTokensOfTheVocabularyBestFirst) {
   const KnownAnswer answer = random_answer(3, 200);
-  OracleDrafter drafter(&answer, {.profile = {0.5, 0}, .seed = 9, .vocabulary = kVocabulary});
+  OracleDrafter drafter(&answer, {.profile = {0.5, 0}, .seed = 9, .vocabulary = kOracleVocabulary});
   for (std::size_t known = 1; known < 200; ++known)
     for (const Tokens& path : {Tokens{}, Tokens{answer.tokens[known]}, Tokens{0, 0}}) {
-      const auto guesses = guesses_after(drafter, prefix(answer, known), path, kVocabulary);
+      const auto guesses = guesses_after(drafter, prefix(answer, known), path, kOracleVocabulary);
       const Tokens tokens = tokens_of(guesses);
       ASSERT_EQ(std::set<std::int32_t>(tokens.begin(), tokens.end()).size(), tokens.size());
-      for (std::int32_t token : tokens) ASSERT_TRUE(token >= 0 && token < kVocabulary);
+      for (std::int32_t token : tokens) ASSERT_TRUE(token >= 0 && token < kOracleVocabulary);
       ASSERT_TRUE(std::is_sorted(guesses.begin(), guesses.end(), [](const DraftToken& left, const DraftToken& right) {
         return left.log_probability > right.log_probability;
       }));
@@ -110,10 +110,10 @@ TEST(OracleDrafter, GuessesAreDistinctTokensOfTheVocabularyBestFirst) {
 
 TEST(OracleDrafter, WhereItIsWrongTheTrueTokenIsNotAmongItsGuesses) {
   const KnownAnswer answer = random_answer(4, 500);
-  OracleDrafter drafter(&answer, {.profile = {0.5}, .seed = 3, .vocabulary = kVocabulary});
+  OracleDrafter drafter(&answer, {.profile = {0.5}, .seed = 3, .vocabulary = kOracleVocabulary});
   int right = 0;
   for (std::size_t known = 1; known < answer.tokens.size(); ++known) {
-    const auto guesses = guesses_after(drafter, prefix(answer, known), {}, kVocabulary);
+    const auto guesses = guesses_after(drafter, prefix(answer, known), {}, kOracleVocabulary);
     const Tokens tokens = tokens_of(guesses);
     const bool contains = std::find(tokens.begin(), tokens.end(), answer.tokens[known]) != tokens.end();
     ASSERT_EQ(contains, drafter.is_right(static_cast<std::int64_t>(known), 1));
@@ -126,7 +126,7 @@ TEST(OracleDrafter, WhereItIsWrongTheTrueTokenIsNotAmongItsGuesses) {
 
 TEST(OracleDrafter, VerdictsComeFromSeedPositionAndProfileAlone) {
   const KnownAnswer answer = random_answer(5, 10);
-  const OracleDrafter drafter(&answer, {.profile = {0.9, 0.6, 0.3}, .seed = 7, .vocabulary = kVocabulary});
+  const OracleDrafter drafter(&answer, {.profile = {0.9, 0.6, 0.3}, .seed = 7, .vocabulary = kOracleVocabulary});
   for (std::int64_t position = 0; position < 1000; ++position) {
     const double u = uniform(7, static_cast<std::uint64_t>(position));
     ASSERT_EQ(drafter.is_right(position, 1), u < 0.9);
@@ -139,7 +139,7 @@ TEST(OracleDrafter, VerdictsComeFromSeedPositionAndProfileAlone) {
 TEST(OracleDrafter, AcceptedLengthsFollowTheProfile) {
   const KnownAnswer answer = random_answer(6, 20000);
   const std::vector<double> profile = {0.8, 0.7, 0.6, 0.5};
-  OracleDrafter drafter(&answer, {.profile = profile, .seed = 5, .vocabulary = kVocabulary});
+  OracleDrafter drafter(&answer, {.profile = profile, .seed = 5, .vocabulary = kOracleVocabulary});
   const GrowthOptions chain = {.nodes = 5, .depth = 4, .expand = 1};
   const auto lengths = accepted_lengths(drafter, answer, 1, chain);
   EXPECT_EQ(accepted_lengths(drafter, answer, 1, chain), lengths) << "exactly reproducible";
@@ -156,7 +156,7 @@ TEST(OracleDrafter, AcceptedLengthsFollowTheProfile) {
 
 TEST(OracleDrafter, OffTheAnswersPathThereAreOnlyDecoys) {
   const KnownAnswer answer = {{1, 2, 3, 4, 5, 6}};
-  OracleDrafter drafter(&answer, {.vocabulary = kVocabulary});
+  OracleDrafter drafter(&answer, {.vocabulary = kOracleVocabulary});
   for (const DraftToken& guess : guesses_after(drafter, {1, 2}, {9, 4}, 4)) {
     EXPECT_NE(guess.token, 5);
     EXPECT_LT(guess.log_probability, log_f64(1e-5));
@@ -165,7 +165,7 @@ TEST(OracleDrafter, OffTheAnswersPathThereAreOnlyDecoys) {
 
 TEST(OracleDrafter, ATextThatLeftTheAnswerGetsOnlyDecoys) {
   const KnownAnswer answer = {{1, 2, 3, 4, 5, 6}};
-  OracleDrafter drafter(&answer, {.vocabulary = kVocabulary});
+  OracleDrafter drafter(&answer, {.vocabulary = kOracleVocabulary});
   const auto guesses = guesses_after(drafter, {1, 9, 3}, {}, 4);
   EXPECT_EQ(guesses.size(), 4u);
   for (const DraftToken& guess : guesses) EXPECT_LT(guess.log_probability, log_f64(1e-5));
@@ -173,7 +173,7 @@ TEST(OracleDrafter, ATextThatLeftTheAnswerGetsOnlyDecoys) {
 
 TEST(OracleDrafter, BehindTheEndOfTheAnswerItSaysNothing) {
   const KnownAnswer answer = {{1, 2, 3, 4}};
-  OracleDrafter drafter(&answer, {.vocabulary = kVocabulary});
+  OracleDrafter drafter(&answer, {.vocabulary = kOracleVocabulary});
   EXPECT_THAT(guesses_after(drafter, {1, 2, 3, 4}, {}, 4), IsEmpty());
   EXPECT_THAT(guesses_after(drafter, {1, 2, 3}, {4}, 4), IsEmpty());
   EXPECT_THAT(guesses_after(drafter, {1, 2, 3, 4, 5, 6}, {7}, 4), IsEmpty());
@@ -182,7 +182,7 @@ TEST(OracleDrafter, BehindTheEndOfTheAnswerItSaysNothing) {
 
 TEST(OracleDrafter, TheAnswerMayBecomeKnownLater) {
   KnownAnswer answer;
-  OracleDrafter drafter(&answer, {.vocabulary = kVocabulary});
+  OracleDrafter drafter(&answer, {.vocabulary = kOracleVocabulary});
   EXPECT_THAT(guesses_after(drafter, {1, 2}, {}, 1), IsEmpty());
   answer.tokens = {1, 2, 3};
   EXPECT_THAT(tokens_of(guesses_after(drafter, {1, 2}, {}, 1)), ElementsAre(3));

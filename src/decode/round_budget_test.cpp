@@ -5,20 +5,16 @@
 #include <cmath>
 
 #include "decode/answer.h"
+#include "decode/linear_times.h"
 
 namespace espalier {
 namespace {
 
 constexpr std::int32_t kRoot = 1;
 
-// Steps of n rows take 1 + slope (n - 1) seconds, whatever the context.
-StepTimes line(double slope) {
-  return {.rows = {1, 64}, .contexts = {64}, .seconds = {1, 1 + 63 * slope}};
-}
-
 StepTimes never_measured() {
   ADD_FAILURE() << "measured, though there are step times";
-  return line(0);
+  return linear_times(0);
 }
 
 // A chain of guesses, each taken with probability q.
@@ -39,7 +35,7 @@ class RoundBudgetTest : public ::testing::Test {
     }
   }
 
-  RoundBudget chosen(double slope) { return {{.times = line(slope)}, {.rows = 64}, clock_, never_measured}; }
+  RoundBudget chosen(double slope) { return {{.times = linear_times(slope)}, {.rows = 64}, clock_, never_measured}; }
   // The drafters of both say this.
   void draft(int guesses, double q, double seconds) {
     for (Answer* answer : answers_) {
@@ -167,9 +163,9 @@ TEST_F(RoundBudgetTest, ATableThatIsMissingOrDamagedIsMeasuredAndTold) {
        {std::optional<StepTimes>(), std::optional(StepTimes{.rows = {1}, .contexts = {0}, .seconds = {-1}})}) {
     std::vector<StepTimes> told;
     const ChosenBudget wanted{.times = known, .on_measured = [&](const StepTimes& times) { told.push_back(times); }};
-    const RoundBudget budget(wanted, {.rows = 64}, clock_, [] { return line(0.3); });
-    EXPECT_EQ(told, std::vector{line(0.3)});
-    EXPECT_EQ(budget.budget()->costs().measured(), line(0.3));
+    const RoundBudget budget(wanted, {.rows = 64}, clock_, [] { return linear_times(0.3); });
+    EXPECT_EQ(told, std::vector{linear_times(0.3)});
+    EXPECT_EQ(budget.budget()->costs().measured(), linear_times(0.3));
   }
 }
 

@@ -14,7 +14,7 @@ namespace {
 
 using ::testing::Each;
 
-constexpr std::int32_t kVocabulary = 272;
+constexpr std::int32_t kTinyVocabulary = 272;
 
 // Counts its calls, guesses the next ids of the vocabulary.
 class CountingDrafter final : public Drafter {
@@ -43,7 +43,7 @@ class CountingDrafter final : public Drafter {
     std::vector<std::vector<DraftToken>> all;
     for (int node : nodes) {
       auto& guesses = all.emplace_back();
-      for (int i = 1; i <= branch; ++i) guesses.push_back({(candidates[node].token + i) % kVocabulary, -0.5 * i});
+      for (int i = 1; i <= branch; ++i) guesses.push_back({(candidates[node].token + i) % kTinyVocabulary, -0.5 * i});
     }
     return all;
   }
@@ -76,7 +76,7 @@ class SpeculativeDecoder : public ::testing::Test {
     return {tree, [this, profile] {
               DrafterSet set;
               set.push_back(std::make_unique<OracleDrafter>(
-                  &answer_, OracleOptions{.profile = profile, .seed = 1, .vocabulary = kVocabulary}));
+                  &answer_, OracleOptions{.profile = profile, .seed = 1, .vocabulary = kTinyVocabulary}));
               return set;
             }};
   }
@@ -298,7 +298,7 @@ TEST_F(SpeculativeDecoder, WhereRowsCostNothingAnOracleIsBelievedToTheLastLevel)
 TEST_F(SpeculativeDecoder, OfGuessesThatAreHardlyEverTakenFewAreVerified) {
   Speculation speculation{{.nodes = 24, .depth = 6}, [] {
                             DrafterSet set;
-                            set.push_back(std::make_unique<HostileDrafter>(1, kVocabulary));
+                            set.push_back(std::make_unique<HostileDrafter>(1, kTinyVocabulary));
                             return set;
                           }};
   speculation.budget = budget_of(0.2);

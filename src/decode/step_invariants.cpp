@@ -9,11 +9,6 @@
 namespace espalier {
 namespace {
 
-template <typename T>
-T at(std::span<const T> table, std::int64_t i) {
-  return table[static_cast<std::size_t>(i)];
-}
-
 // Looks at the rows [first, first + tree.nodes) of a step.
 class TreeRows {
  public:
@@ -23,13 +18,14 @@ class TreeRows {
 
   void check_row(int row) const {
     const std::int64_t r = first_ + row;
-    expect(TreeRule::tree, row, "token", at(tables_.token, r), value(tensors_.token, row));
-    expect(TreeRule::position, row, "position", at(tables_.position, r), value(tensors_.position, row));
-    expect(TreeRule::slot, row, "slot", at(tables_.slot, r), slot(row));
-    check_blocks(row, at(tables_.sequence, r));
+    expect(TreeRule::tree, row, "token", table_entry(tables_.token, r), value(tensors_.token, row));
+    expect(TreeRule::position, row, "position", table_entry(tables_.position, r), value(tensors_.position, row));
+    expect(TreeRule::slot, row, "slot", table_entry(tables_.slot, r), slot(row));
+    check_blocks(row, table_entry(tables_.sequence, r));
     const std::int32_t oldest = oldest_visible(row);
-    expect(TreeRule::slot, row, "begin of the context", at(tables_.begin, r), std::min(oldest, tensors_.prefix));
-    expect(TreeRule::slot, row, "end of the context", at(tables_.end, r), tensors_.prefix);
+    expect(TreeRule::slot, row, "begin of the context", table_entry(tables_.begin, r),
+           std::min(oldest, tensors_.prefix));
+    expect(TreeRule::slot, row, "end of the context", table_entry(tables_.end, r), tensors_.prefix);
     check_ancestors(row, oldest);
   }
 
@@ -69,12 +65,12 @@ class TreeRows {
     std::int32_t count = 0;
     for (std::int32_t ancestor : tensors_.ancestors(row)) {
       if (value(tensors_.position, ancestor) < oldest) continue;
-      if (count < at(tables_.ancestor_count, r))
-        expect(TreeRule::slot, row, "slot of an ancestor", at(tables_.ancestors, r * tables_.ancestor_columns + count),
-               slot(ancestor));
+      if (count < table_entry(tables_.ancestor_count, r))
+        expect(TreeRule::slot, row, "slot of an ancestor",
+               table_entry(tables_.ancestors, r * tables_.ancestor_columns + count), slot(ancestor));
       ++count;
     }
-    expect(TreeRule::slot, row, "number of ancestors", at(tables_.ancestor_count, r), count);
+    expect(TreeRule::slot, row, "number of ancestors", table_entry(tables_.ancestor_count, r), count);
   }
 
   void expect(TreeRule rule, int row, std::string_view what, std::int32_t got, std::int32_t expected) const {
@@ -97,8 +93,9 @@ void check_padding_rows(const HostTables& tables, std::int64_t first, const KvCa
     const auto fail = [&](std::string_view what) {
       throw TreeViolation(TreeRule::padding, static_cast<int>(r), what, shown);
     };
-    if (at(tables.slot, r) != cache.padding_slot(r - first)) fail("the row writes a slot that is not for padding");
-    if (at(tables.begin, r) != at(tables.end, r) || at(tables.ancestor_count, r) != 0)
+    if (table_entry(tables.slot, r) != cache.padding_slot(r - first))
+      fail("the row writes a slot that is not for padding");
+    if (table_entry(tables.begin, r) != table_entry(tables.end, r) || table_entry(tables.ancestor_count, r) != 0)
       fail("the row has a context or ancestors");
     if (tables.mask.empty()) continue;
     const auto columns = static_cast<std::size_t>(tables.mask_columns);

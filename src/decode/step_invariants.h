@@ -2,6 +2,7 @@
 // the cache, so a mistake in how the tables were made cannot hide itself. Reference mode checks every launch.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -23,6 +24,12 @@ struct StepLimits {
   TreeLimits tree = {};
   std::int32_t window = 0;  // keys a row of the teacher sees, itself included; 0: all
 };
+
+// Entry i of a table of HostTables.
+template <typename T>
+T table_entry(std::span<const T> table, std::int64_t i) {
+  return table[static_cast<std::size_t>(i)];
+}
 
 // Throws TreeViolation unless tensors, tables, slots and mask are those of the trees, and padding rows see only
 // themselves.

@@ -13,8 +13,8 @@
 namespace espalier {
 namespace {
 
-constexpr KvShape kShape{.layers = 1, .kv_heads = 1, .head_size = 16, .type = DType::f32, .block_size = 128};
-constexpr StepLimits kLimits{.tree = {.vocabulary = 1 << 20, .positions = 4096}};
+constexpr KvShape kTeacherShape{.layers = 1, .kv_heads = 1, .head_size = 16, .type = DType::f32, .block_size = 128};
+constexpr StepLimits kTeacherLimits{.tree = {.vocabulary = 1 << 20, .positions = 4096}};
 
 // The tables of a step over two random trees, as columns that a test can damage.
 class Step {
@@ -23,7 +23,7 @@ class Step {
     std::unique_ptr<Device> device = make_reference_device();
     if (ascend) device = make_checked_device(std::move(device), {.profile = CheckedProfile::ascend});
     device_ = std::move(device);
-    cache_.emplace(*device_, kShape, 4096);
+    cache_.emplace(*device_, kTeacherShape, 4096);
     std::mt19937 random(seed);
     std::vector<Row> rows;
     for (int i = 0; i < 2; ++i) {
@@ -55,7 +55,7 @@ class Step {
   }
 
   void check() const {
-    StepLimits limits = kLimits;
+    StepLimits limits = kTeacherLimits;
     limits.window = window_;
     check_step(tables(), of_step_, *cache_, limits);
   }

@@ -165,7 +165,7 @@ TEST(Blocks, WrongSizesAndPlainTypesAreRefused) {
 
 // --- quantisation to q8_0 -------------------------------------------------------------------------------------------
 
-std::vector<std::byte> quantised(const std::vector<float>& values) {
+std::vector<std::byte> as_q8_0(const std::vector<float>& values) {
   std::vector<std::byte> bytes(values.size() / 32 * 34);
   quantise_row_q8_0(values, bytes);
   return bytes;
@@ -177,7 +177,7 @@ TEST(QuantiseQ8_0, RoundsHalvesAwayFromZeroAndKeepsSigns) {
   values[1] = 2.5f;
   values[2] = -2.5f;
   values[3] = -126.0f;
-  const std::vector<std::byte> bytes = quantised(values);
+  const std::vector<std::byte> bytes = as_q8_0(values);
   EXPECT_EQ(static_cast<std::int8_t>(bytes[2]), 127);
   EXPECT_EQ(static_cast<std::int8_t>(bytes[3]), 3);
   EXPECT_EQ(static_cast<std::int8_t>(bytes[4]), -3);
@@ -187,7 +187,7 @@ TEST(QuantiseQ8_0, RoundsHalvesAwayFromZeroAndKeepsSigns) {
 
 TEST(QuantiseQ8_0, ZeroAndVanishingBlocksBecomeZero) {
   for (const float tiny : {0.0f, 1e-45f, 1e-38f}) {
-    const std::vector<std::byte> bytes = quantised(std::vector<float>(32, tiny));
+    const std::vector<std::byte> bytes = as_q8_0(std::vector<float>(32, tiny));
     EXPECT_EQ(bytes[0], std::byte{0});
     EXPECT_EQ(bytes[1], std::byte{0});
   }
@@ -197,7 +197,7 @@ TEST(QuantiseQ8_0, ABlockWithNanOrInfinityWidensToNan) {
   for (const float bad : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
     std::vector<float> values(64, 127.0f), back(64);
     values[5] = bad;
-    widen_row(DType::q8_0, quantised(values), back);
+    widen_row(DType::q8_0, as_q8_0(values), back);
     EXPECT_TRUE(std::isnan(back[0]));
     EXPECT_EQ(back[32], 127.0f) << "the next block is untouched";
   }
@@ -242,7 +242,7 @@ TEST_F(BlocksFixture, EveryFormatWidensToTheSameBits) {
 TEST_F(BlocksFixture, QuantisingToQ8_0GivesTheSameBytes) {
   const std::vector<float> values = floats(tensor("quantize_q8_0.values"));
   const TensorInfo& expected = tensor("quantize_q8_0.bytes");
-  const std::vector<std::byte> actual = quantised(values);
+  const std::vector<std::byte> actual = as_q8_0(values);
   ASSERT_EQ(actual.size(), expected.bytes.size());
   for (std::size_t i = 0; i < actual.size(); ++i) ASSERT_EQ(actual[i], expected.bytes[i]) << "byte " << i;
 }

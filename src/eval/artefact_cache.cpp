@@ -22,8 +22,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr auto kFirstPause = std::chrono::milliseconds(2);
-constexpr auto kLongestPause = std::chrono::milliseconds(200);
+constexpr auto kFirstLockPause = std::chrono::milliseconds(2);
+constexpr auto kLongestLockPause = std::chrono::milliseconds(200);
 
 std::string hash_of(std::string_view text) {
   return sha256(std::as_bytes(std::span(text)));
@@ -138,7 +138,7 @@ std::string ArtefactCache::get(std::string_view kind, std::string_view descripti
   std::error_code ignored;
   fs::create_directories(*folder_, ignored);
   Lock lock(path.string() + ".lock", stale_seconds_);
-  for (auto pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
+  for (auto pause = kFirstLockPause;; pause = std::min(2 * pause, kLongestLockPause)) {
     const Lock::Answer answer = lock.take();
     // Whoever had the lock before may have finished it.
     if (auto found = unsealed(path)) return *found;

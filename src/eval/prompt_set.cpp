@@ -14,8 +14,6 @@
 namespace espalier {
 namespace {
 
-using Json = nlohmann::json;
-
 constexpr const char* kIdNames[] = {"id", "question_id", "prompt_id", "task_id"};
 
 // One line of the file, and where it is.
@@ -35,7 +33,7 @@ bool is_blank(std::string_view text) {
 }
 
 // A complaint counts lines from the text it was given: the second look is at one in which the line has its number.
-Json parse_line(const Line& line) {
+nlohmann::json parse_line(const Line& line) {
   try {
     return parse_json(line.text, line.path.string());
   } catch (const InputError&) {
@@ -44,7 +42,7 @@ Json parse_line(const Line& line) {
   }
 }
 
-PromptId read_id(const Json& object, const Line& line) {
+PromptId read_id(const nlohmann::json& object, const Line& line) {
   for (const char* name : kIdNames) {
     const auto found = object.find(name);
     if (found == object.end()) continue;
@@ -56,14 +54,14 @@ PromptId read_id(const Json& object, const Line& line) {
   line.refuse("no id: expected id, question_id, prompt_id or task_id");
 }
 
-std::string read_turn(const Json& value, std::string_view name, const Line& line) {
+std::string read_turn(const nlohmann::json& value, std::string_view name, const Line& line) {
   if (!value.is_string()) line.refuse("{}: expected a text, got {}", name, in_quotes(value.dump()));
   std::string turn = value.get<std::string>();
   if (turn.empty()) line.refuse("{}: expected some text, got an empty one", name);
   return turn;
 }
 
-std::vector<std::string> read_turns(const Json& object, const Line& line) {
+std::vector<std::string> read_turns(const nlohmann::json& object, const Line& line) {
   const auto turns = object.find("turns");
   if (turns == object.end()) {
     const auto prompt = object.find("prompt");
@@ -73,12 +71,13 @@ std::vector<std::string> read_turns(const Json& object, const Line& line) {
   if (!turns->is_array() || turns->empty())
     line.refuse("turns: expected a list of texts, got {}", in_quotes(turns->dump()));
   std::vector<std::string> texts;
-  for (const Json& turn : *turns) texts.push_back(read_turn(turn, fmt::format("turn {}", texts.size() + 1), line));
+  for (const nlohmann::json& turn : *turns)
+    texts.push_back(read_turn(turn, fmt::format("turn {}", texts.size() + 1), line));
   return texts;
 }
 
 EvalPrompt read_prompt_line(const Line& line) {
-  const Json object = parse_line(line);
+  const nlohmann::json object = parse_line(line);
   if (!object.is_object()) line.refuse("expected a JSON object, got {}", in_quotes(line.text));
   EvalPrompt prompt;
   prompt.id = read_id(object, line);

@@ -15,8 +15,8 @@
 namespace espalier {
 namespace {
 
-constexpr auto kFirstPause = std::chrono::milliseconds(20);
-constexpr auto kLongestPause = std::chrono::milliseconds(1000);
+constexpr auto kFirstWatchPause = std::chrono::milliseconds(20);
+constexpr auto kLongestWatchPause = std::chrono::milliseconds(1000);
 constexpr auto kPoll = std::chrono::milliseconds(50);
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
@@ -80,7 +80,7 @@ std::string RankWatch::loss_of(int rank) {
 bool RankWatch::wait(const std::function<std::vector<int>()>& unfinished, const std::function<bool()>& cancelled,
                      std::string_view missing) {
   for (auto& [rank, signs] : signs_) signs.seen = Clock::now();  // only from now on somebody waits
-  for (auto pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
+  for (auto pause = kFirstWatchPause;; pause = std::min(2 * pause, kLongestWatchPause)) {
     if (cancelled && cancelled()) return false;
     // First who is lost, then what is missing: a rank may have ended well in between.
     std::map<int, std::string> losses;
@@ -112,7 +112,7 @@ void await_ends(const std::filesystem::path& ranks, int world, double seconds) {
   for (int rank = 0; rank < world; ++rank) {
     const std::filesystem::path folder = ranks / rank_folder_name(rank);
     while (std::filesystem::exists(folder / kLifeName) && end_of(folder).empty() && seconds_since(start) <= seconds)
-      std::this_thread::sleep_for(kFirstPause);
+      std::this_thread::sleep_for(kFirstWatchPause);
   }
 }
 

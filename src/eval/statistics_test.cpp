@@ -11,15 +11,14 @@
 namespace espalier {
 namespace {
 
-using Json = nlohmann::json;
-
 // tests/data/statistics.json: numpy and scipy on random samples.
-const Json& golden() {
-  static const Json read = Json::parse(read_text_file(std::filesystem::path(ESPALIER_TEST_DATA) / "statistics.json"));
+const nlohmann::json& golden() {
+  static const nlohmann::json read =
+      nlohmann::json::parse(read_text_file(std::filesystem::path(ESPALIER_TEST_DATA) / "statistics.json"));
   return read;
 }
 
-std::vector<double> numbers(const Json& list) {
+std::vector<double> numbers(const nlohmann::json& list) {
   return list.get<std::vector<double>>();
 }
 
@@ -28,39 +27,39 @@ std::vector<double> sorted(std::vector<double> samples) {
   return samples;
 }
 
-BootstrapOptions options_of(const Json& interval) {
+BootstrapOptions options_of(const nlohmann::json& interval) {
   return {.confidence = interval.at("confidence"), .resamples = golden().at("resamples")};
 }
 
 // Five deviations of the difference between two independent bootstraps, of which the golden one is an average.
-void expect_within_resampling_error(const Interval& ours, const Json& golden) {
+void expect_within_resampling_error(const Interval& ours, const nlohmann::json& golden) {
   const auto ends = numbers(golden.at("ends")), deviations = numbers(golden.at("deviations"));
   EXPECT_NEAR(ours.low, ends[0], 5 * deviations[0]);
   EXPECT_NEAR(ours.high, ends[1], 5 * deviations[1]);
 }
 
 TEST(Statistics, MeansAndQuantilesAreThoseOfNumpy) {
-  for (const Json& example : golden().at("means")) {
+  for (const nlohmann::json& example : golden().at("means")) {
     SCOPED_TRACE(example.at("name"));
     const auto samples = numbers(example.at("samples"));
     EXPECT_NEAR(mean(samples), example.at("mean"), 1e-14 * std::abs(example.at("mean").get<double>()));
-    for (const Json& pair : example.at("quantiles"))
+    for (const nlohmann::json& pair : example.at("quantiles"))
       EXPECT_NEAR(quantile(sorted(samples), pair[0]), pair[1], 1e-14 * std::abs(pair[1].get<double>())) << pair[0];
   }
 }
 
 TEST(Statistics, TheIntervalOfAMeanIsThatOfScipyWithinTheResamplingError) {
-  for (const Json& example : golden().at("means")) {
+  for (const nlohmann::json& example : golden().at("means")) {
     SCOPED_TRACE(example.at("name"));
-    const Json& interval = example.at("interval");
+    const nlohmann::json& interval = example.at("interval");
     expect_within_resampling_error(mean_interval(numbers(example.at("samples")), options_of(interval)), interval);
   }
 }
 
 TEST(Statistics, TheIntervalOfARatioDrawsPairs) {
-  for (const Json& example : golden().at("ratios")) {
+  for (const nlohmann::json& example : golden().at("ratios")) {
     SCOPED_TRACE(example.at("name"));
-    const Json& interval = example.at("interval");
+    const nlohmann::json& interval = example.at("interval");
     expect_within_resampling_error(
         ratio_interval(numbers(example.at("numerators")), numbers(example.at("denominators")), options_of(interval)),
         interval);

@@ -10,7 +10,7 @@
 namespace espalier {
 namespace {
 
-double ratio(double a, double b) {
+double ratio_or_zero(double a, double b) {
   return b > 0 ? a / b : 0;
 }
 
@@ -46,7 +46,7 @@ Distribution distribution(std::span<const TurnRecord> turns, const Figure& figur
 Estimate ratio_of_sums(std::span<const TurnRecord> turns, const TurnFigure& above, const TurnFigure& below) {
   if (turns.empty()) return {};
   const std::vector<double> numerators = figures_of(turns, above), denominators = figures_of(turns, below);
-  return {ratio(mean(numerators), mean(denominators)), ratio_interval(numerators, denominators)};
+  return {ratio_or_zero(mean(numerators), mean(denominators)), ratio_interval(numerators, denominators)};
 }
 
 // `speed(turn)`: nothing, or the speed figures that are meant.
@@ -81,8 +81,8 @@ std::optional<BaselineComparison> compare(std::span<const TurnRecord> turns) {
     add(turn.baseline->seconds, result.seconds);
   }
   if (result.turns == 0) return std::nullopt;
-  result.tokens_per_second = ratio(static_cast<double>(tokens), result.seconds.whole());
-  result.decode_tokens_per_second = ratio(static_cast<double>(tokens - result.turns), result.seconds.decode);
+  result.tokens_per_second = ratio_or_zero(static_cast<double>(tokens), result.seconds.whole());
+  result.decode_tokens_per_second = ratio_or_zero(static_cast<double>(tokens - result.turns), result.seconds.decode);
   result.speeds = speeds(turns, [](const TurnRecord& turn) {
     return turn.baseline ? std::optional(speed_of(*turn.baseline)) : std::nullopt;
   });

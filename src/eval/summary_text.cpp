@@ -10,10 +10,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json seconds_json(const TurnSeconds& seconds) {
-  return {{"prefill", seconds.prefill}, {"decode", seconds.decode}};
-}
-
 Json speeds_json(const SpeedDistributions& speeds) {
   return {{"tokens_per_second", to_json(speeds.tokens_per_second)},
           {"tpot", to_json(speeds.tpot)},
@@ -23,7 +19,7 @@ Json speeds_json(const SpeedDistributions& speeds) {
 Json comparison_json(const BaselineComparison& compared) {
   Json object = {{"turns", compared.turns}, {"identical", compared.identical}, {"first_difference", nullptr}};
   if (compared.difference) object["first_difference"] = *compared.difference;
-  object["seconds"] = seconds_json(compared.seconds);
+  object["seconds"] = to_json(compared.seconds);
   object["tokens_per_second"] = compared.tokens_per_second;
   object["decode_tokens_per_second"] = compared.decode_tokens_per_second;
   object["speed_up"] = compared.speed_up.mean;
@@ -105,7 +101,7 @@ Json to_json(const Summary& summary) {
                  {"tau", summary.tau.value},
                  {"accept_pos", accept_pos},
                  {"reached", summary.reached},
-                 {"seconds", seconds_json(summary.seconds)},
+                 {"seconds", to_json(summary.seconds)},
                  {"stages",
                   {{"draft", summary.stages.draft},
                    {"prepare", summary.stages.prepare},

@@ -5,7 +5,7 @@
 namespace espalier {
 namespace {
 
-std::optional<double> ratio(double a, double b) {
+std::optional<double> positive_ratio(double a, double b) {
   return a > 0 && b > 0 ? std::optional(a / b) : std::nullopt;
 }
 
@@ -13,7 +13,7 @@ std::optional<double> ratio(double a, double b) {
 
 SpeedFigures speed_of(const TurnSeconds& seconds, std::size_t tokens) {
   SpeedFigures figures{.ttft = seconds.prefill};
-  figures.tokens_per_second = ratio(static_cast<double>(tokens), seconds.whole());
+  figures.tokens_per_second = positive_ratio(static_cast<double>(tokens), seconds.whole());
   if (tokens > 1) figures.tpot = seconds.decode / static_cast<double>(tokens - 1);
   return figures;
 }
@@ -28,12 +28,12 @@ SpeedFigures speed_of(const BaselineTurn& turn) {
 
 std::optional<double> speed_up(const TurnRecord& turn) {
   if (!turn.baseline) return std::nullopt;
-  return ratio(turn.baseline->seconds.whole(), turn.seconds.whole());
+  return positive_ratio(turn.baseline->seconds.whole(), turn.seconds.whole());
 }
 
 std::optional<double> decode_speed_up(const TurnRecord& turn) {
   if (!turn.baseline || turn.tokens.size() < 2) return std::nullopt;
-  return ratio(turn.baseline->seconds.decode, turn.seconds.decode);
+  return positive_ratio(turn.baseline->seconds.decode, turn.seconds.decode);
 }
 
 std::int64_t accepted_of(const TurnRecord& turn) {

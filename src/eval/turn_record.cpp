@@ -15,18 +15,14 @@ using Json = nlohmann::ordered_json;
 constexpr std::int64_t kMostLevels = 1 << 16;
 constexpr std::int64_t kMostRounds = std::int64_t{1} << 40;
 
-Json seconds_json(const TurnSeconds& seconds) {
-  return {{"prefill", seconds.prefill}, {"decode", seconds.decode}};
-}
-
 TurnSeconds turn_seconds_from(const JsonField& field) {
   return {seconds_from(field.at("prefill")), seconds_from(field.at("decode"))};
 }
 
 // Equal tokens are not written twice.
 void add_baseline(const TurnRecord& record, Json& object) {
-  object["baseline_seconds"] = seconds_json(record.baseline->seconds);
-  if (record.baseline->retimed) object["retimed_seconds"] = seconds_json(*record.baseline->retimed);
+  object["baseline_seconds"] = to_json(record.baseline->seconds);
+  if (record.baseline->retimed) object["retimed_seconds"] = to_json(*record.baseline->retimed);
   const auto difference = record.first_difference();
   object["equal"] = !difference;
   if (!difference) return;
@@ -54,6 +50,10 @@ std::optional<std::int64_t> TurnRecord::first_difference() const {
   return std::mismatch(tokens.begin(), tokens.end(), other.begin(), other.end()).first - tokens.begin();
 }
 
+Json to_json(const TurnSeconds& seconds) {
+  return {{"prefill", seconds.prefill}, {"decode", seconds.decode}};
+}
+
 Json to_json(const TurnRecord& record) {
   Json object = {{"record", record.record},
                  {"set", record.set},
@@ -66,7 +66,7 @@ Json to_json(const TurnRecord& record) {
                  {"finish_reason", record.finish_reason},
                  {"accept_lengths", record.accept_lengths},
                  {"reached", record.reached},
-                 {"seconds", seconds_json(record.seconds)},
+                 {"seconds", to_json(record.seconds)},
                  {"stages", json_of(record.stages)}};
   object["baseline_seconds"] = nullptr;
   object["equal"] = nullptr;

@@ -51,6 +51,7 @@ struct TurnRecord {
   std::optional<std::int64_t> first_difference() const;
 };
 
+nlohmann::ordered_json to_json(const TurnSeconds& seconds);
 nlohmann::ordered_json to_json(const TurnRecord& record);
 // Throws InputError "where: ..." unless it is such an object.
 TurnRecord turn_record_from(const nlohmann::json& object, std::string_view where);

@@ -16,8 +16,8 @@ double ratio(double a, double b) {
   return b == 0 ? 0 : a / b;
 }
 
-Json to_json(const Estimate& estimate) {
-  return {{"value", estimate.value}, {"interval", espalier::to_json(estimate.interval)}};
+Json estimate_json(const Estimate& estimate) {
+  return {{"value", estimate.value}, {"interval", to_json(estimate.interval)}};
 }
 
 }  // namespace
@@ -43,8 +43,9 @@ StepEconomy step_economy(std::span<const TurnRecord> turns) {
 }
 
 Json to_json(const StepEconomy& economy) {
-  return {
-      {"ac", to_json(economy.ac)}, {"overhead", to_json(economy.overhead)}, {"speed_up", to_json(economy.speed_up)}};
+  return {{"ac", estimate_json(economy.ac)},
+          {"overhead", estimate_json(economy.overhead)},
+          {"speed_up", estimate_json(economy.speed_up)}};
 }
 
 void StageTimes::add(const TracedTurn& turn) {

@@ -16,8 +16,6 @@
 namespace espalier {
 namespace {
 
-using Json = nlohmann::json;
-
 constexpr std::int64_t kFullTokens = 1024;
 constexpr std::size_t kMaxFileBytes = std::size_t{1} << 20;
 
@@ -267,7 +265,7 @@ std::int64_t Experiment::tokens(const Setting& setting, bool full) const {
   return full ? full_max_tokens.value_or(kFullTokens) : max_tokens;
 }
 
-Experiment experiment_from(const Json& object, const std::filesystem::path& file) {
+Experiment experiment_from(const nlohmann::json& object, const std::filesystem::path& file) {
   static constexpr std::string_view kKeys[] = {"id",          "title",           "about",      "kind",          "paper",
                                                "reproduces",  "prompts",         "max_tokens", "drafters",      "axis",
                                                "flags",       "full_max_tokens", "settings",   "retimed_turns", "from",
@@ -294,7 +292,7 @@ Experiment experiment_from(const Json& object, const std::filesystem::path& file
 std::vector<Experiment> read_suite(const std::filesystem::path& path) {
   std::vector<Experiment> suite;
   for (const std::filesystem::path& file : suite_files(path)) {
-    const Json object = parse_json(read_text_file(file, kMaxFileBytes), file.string());
+    const nlohmann::json object = parse_json(read_text_file(file, kMaxFileBytes), file.string());
     Experiment experiment = experiment_from(object, file);
     const auto twin = std::ranges::find(suite, experiment.id, &Experiment::id);
     if (twin != suite.end())

@@ -20,7 +20,7 @@ namespace espalier {
 namespace {
 
 constexpr std::uint32_t kVersion = 3;
-constexpr std::uint32_t kMaxDimensions = 4;
+constexpr std::uint32_t kMaxGgufDimensions = 4;
 constexpr std::uint64_t kFewestTensorBytes = 8 + 1 + 4 + 8 + 4 + 8;  // name length, one letter, one dimension, ...
 constexpr std::int64_t kDefaultAlignment = 32;
 constexpr std::int64_t kSmallestAlignment = 8;
@@ -30,7 +30,7 @@ struct Header {
   std::uint64_t keys;
 };
 
-struct TensorEntry {
+struct PlacedTensor {
   TensorInfo info;           // bytes not set yet
   std::uint64_t offset = 0;  // into the data section
   std::uint64_t size = 0;    // in bytes
@@ -131,14 +131,15 @@ DType read_tensor_type(GgufCursor& cursor) {
 // Outermost first.
 std::vector<std::uint64_t> read_dimensions(GgufCursor& cursor) {
   const auto count = cursor.number<std::uint32_t>();
-  if (count < 1 || count > kMaxDimensions) cursor.fail("expected 1 to {} dimensions, got {}", kMaxDimensions, count);
+  if (count < 1 || count > kMaxGgufDimensions)
+    cursor.fail("expected 1 to {} dimensions, got {}", kMaxGgufDimensions, count);
   std::vector<std::uint64_t> dimensions(count);
   for (std::size_t i = count; i-- > 0;) dimensions[i] = cursor.number<std::uint64_t>();
   return dimensions;
 }
 
-TensorEntry read_tensor_entry(GgufCursor& cursor, std::string_view path) {
-  TensorEntry entry;
+PlacedTensor read_tensor_entry(GgufCursor& cursor, std::string_view path) {
+  PlacedTensor entry;
   entry.info.name = read_gguf_name(cursor);
   const std::string part = fmt::format("tensor {}", in_quotes(entry.info.name));
   cursor.enter(part);
@@ -151,10 +152,10 @@ TensorEntry read_tensor_entry(GgufCursor& cursor, std::string_view path) {
   return entry;
 }
 
-std::vector<TensorEntry> read_tensor_entries(GgufCursor& cursor, std::uint64_t count, std::string_view path) {
+std::vector<PlacedTensor> read_tensor_entries(GgufCursor& cursor, std::uint64_t count, std::string_view path) {
   cursor.enter("the tensor list");
   cursor.expect_room(count, kFewestTensorBytes, "tensors");
-  std::vector<TensorEntry> entries;
+  std::vector<PlacedTensor> entries;
   entries.reserve(count);
   for (std::uint64_t i = 0; i < count; ++i) {
     cursor.enter(fmt::format("tensor {} of {}", i + 1, count));
@@ -177,7 +178,7 @@ std::uint64_t alignment_of(const GgufMetadata& metadata, std::string_view path) 
   return static_cast<std::uint64_t>(*alignment);
 }
 
-void check_place(const TensorEntry& entry, std::uint64_t alignment, std::uint64_t data_size, std::string_view path) {
+void check_place(const PlacedTensor& entry, std::uint64_t alignment, std::uint64_t data_size, std::string_view path) {
   if (entry.offset % alignment != 0)
     input_error("{}: tensor {}: offset {} is not a multiple of the alignment {}", path, in_quotes(entry.info.name),
                 entry.offset, alignment);
@@ -186,14 +187,14 @@ void check_place(const TensorEntry& entry, std::uint64_t alignment, std::uint64_
                 in_quotes(entry.info.name), entry.size, entry.offset, data_size);
 }
 
-void check_no_overlap(const std::vector<TensorEntry>& entries, std::string_view path) {
-  std::vector<const TensorEntry*> order;
+void check_no_overlap(const std::vector<PlacedTensor>& entries, std::string_view path) {
+  std::vector<const PlacedTensor*> order;
   order.reserve(entries.size());
-  for (const TensorEntry& entry : entries) order.push_back(&entry);
+  for (const PlacedTensor& entry : entries) order.push_back(&entry);
   std::sort(order.begin(), order.end(), [](const auto* a, const auto* b) { return a->offset < b->offset; });
   for (std::size_t i = 1; i < order.size(); ++i) {
-    const TensorEntry& before = *order[i - 1];
-    const TensorEntry& after = *order[i];
+    const PlacedTensor& before = *order[i - 1];
+    const PlacedTensor& after = *order[i];
     if (before.end() > after.offset)
       input_error("{}: tensors {} and {} overlap: the first ends at offset {}, the second starts at {}", path,
                   in_quotes(before.info.name), in_quotes(after.info.name), before.end(), after.offset);
@@ -206,16 +207,16 @@ GgufFile parse_gguf(std::span<const std::byte> bytes, std::string_view path) {
   GgufCursor cursor(bytes, path);
   const Header header = read_header(cursor);
   GgufFile file{.metadata = read_gguf_metadata(cursor, header.keys), .tensors = {}};
-  std::vector<TensorEntry> entries = read_tensor_entries(cursor, header.tensors, path);
+  std::vector<PlacedTensor> entries = read_tensor_entries(cursor, header.tensors, path);
 
   const std::uint64_t alignment = alignment_of(file.metadata, path);
   const std::uint64_t data_start = (cursor.position() + alignment - 1) / alignment * alignment;
   const auto data = bytes.subspan(std::min<std::uint64_t>(data_start, bytes.size()));
-  for (const TensorEntry& entry : entries) check_place(entry, alignment, data.size(), path);
+  for (const PlacedTensor& entry : entries) check_place(entry, alignment, data.size(), path);
   check_no_overlap(entries, path);
 
   file.tensors.reserve(entries.size());
-  for (TensorEntry& entry : entries) {
+  for (PlacedTensor& entry : entries) {
     entry.info.bytes = data.subspan(entry.offset, entry.size);
     file.tensors.push_back(std::move(entry.info));
   }

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "format/complaint.h"
 #include "format/safetensors.h"
 #include "format/temporary_folder.h"
 
@@ -19,13 +20,8 @@ using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
 
-std::string complaint_about(std::string_view text) {
-  try {
-    parse_json(text, "c.json");
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return "";
+std::string json_complaint(std::string_view text) {
+  return complaint([&] { parse_json(text, "c.json"); });
 }
 
 TEST(JsonText, ReadsEveryKindOfValue) {
@@ -35,49 +31,49 @@ TEST(JsonText, ReadsEveryKindOfValue) {
 }
 
 TEST(JsonText, SameKeyInDifferentObjectsIsFine) {
-  EXPECT_EQ(complaint_about(R"({"a": {"a": 1}, "b": [{"a": 1}, {"a": 2}]})"), "");
+  EXPECT_EQ(json_complaint(R"({"a": {"a": 1}, "b": [{"a": 1}, {"a": 2}]})"), "");
 }
 
 TEST(JsonText, SyntaxErrorGivesPathLineAndColumn) {
-  EXPECT_THAT(complaint_about("{\n  \"a\": 1,\n  \"b\": x\n}"), StartsWith("c.json:3:8: not JSON: "));
-  EXPECT_THAT(complaint_about("{\"a\": 1"), StartsWith("c.json:1:7: not JSON: "));
+  EXPECT_THAT(json_complaint("{\n  \"a\": 1,\n  \"b\": x\n}"), StartsWith("c.json:3:8: not JSON: "));
+  EXPECT_THAT(json_complaint("{\"a\": 1"), StartsWith("c.json:1:7: not JSON: "));
 }
 
 TEST(JsonText, DuplicateKeyIsNamedWithItsPlace) {
-  EXPECT_EQ(complaint_about("{\"a\": 1,\n \"a\": 2}"), "c.json:2:4: duplicate key \"a\"");
-  EXPECT_EQ(complaint_about(R"([{"b": {"x": 1, "\u0078": 2}}])"), "c.json:1:24: duplicate key \"x\"");
+  EXPECT_EQ(json_complaint("{\"a\": 1,\n \"a\": 2}"), "c.json:2:4: duplicate key \"a\"");
+  EXPECT_EQ(json_complaint(R"([{"b": {"x": 1, "\u0078": 2}}])"), "c.json:1:24: duplicate key \"x\"");
 }
 
 TEST(JsonText, NestingIsLimited) {
-  EXPECT_EQ(complaint_about(std::string(64, '[') + std::string(64, ']')), "");
-  EXPECT_EQ(complaint_about(std::string(65, '[') + std::string(65, ']')), "c.json:1:65: nested deeper than 64 levels");
-  EXPECT_THAT(complaint_about(std::string(1'000'000, '[')), HasSubstr("nested deeper"));
+  EXPECT_EQ(json_complaint(std::string(64, '[') + std::string(64, ']')), "");
+  EXPECT_EQ(json_complaint(std::string(65, '[') + std::string(65, ']')), "c.json:1:65: nested deeper than 64 levels");
+  EXPECT_THAT(json_complaint(std::string(1'000'000, '[')), HasSubstr("nested deeper"));
 }
 
 TEST(JsonText, EmptyTextIsRefused) {
-  EXPECT_THAT(complaint_about(""), StartsWith("c.json:1:1: not JSON: "));
+  EXPECT_THAT(json_complaint(""), StartsWith("c.json:1:1: not JSON: "));
 }
 
 TEST(JsonText, TextAfterTheValueIsRefused) {
-  EXPECT_THAT(complaint_about("{} {}"), HasSubstr("not JSON"));
+  EXPECT_THAT(json_complaint("{} {}"), HasSubstr("not JSON"));
 }
 
 TEST(JsonText, NulByteIsRefusedAndNotTakenForTheEnd) {
   using std::string_view_literals::operator""sv;
-  EXPECT_EQ(complaint_about("{}\0 nonsense"sv), "c.json:1:3: expected JSON text, got a NUL byte");
+  EXPECT_EQ(json_complaint("{}\0 nonsense"sv), "c.json:1:3: expected JSON text, got a NUL byte");
 }
 
 TEST(JsonText, NumberTooLargeForADoubleIsRefused) {
-  EXPECT_THAT(complaint_about("[1e999]"), HasSubstr("not JSON"));
+  EXPECT_THAT(json_complaint("[1e999]"), HasSubstr("not JSON"));
 }
 
 TEST(JsonText, InvalidUtf8IsRefusedInOnePrintableLine) {
-  EXPECT_THAT(complaint_about("[\"a\xff\n\"]"),
+  EXPECT_THAT(json_complaint("[\"a\xff\n\"]"),
               AllOf(HasSubstr("not JSON"), Not(HasSubstr("\n")), Not(HasSubstr("\xff"))));
 }
 
 TEST(JsonText, ComplaintsStayShort) {
-  EXPECT_LT(complaint_about("[\"" + std::string(100'000, 'a')).size(), 200u);
+  EXPECT_LT(json_complaint("[\"" + std::string(100'000, 'a')).size(), 200u);
 }
 
 TEST(JsonText, DamagedTextParsesAsTheLibraryDoesOrIsRefused) {
@@ -88,7 +84,7 @@ TEST(JsonText, DamagedTextParsesAsTheLibraryDoesOrIsRefused) {
     std::string text = valid;
     text[random() % text.size()] = static_cast<char>(random());
     if (trial % 4 == 0) text.resize(random() % text.size());
-    if (!complaint_about(text).empty()) continue;
+    if (!json_complaint(text).empty()) continue;
     EXPECT_EQ(parse_json(text, "c.json"), nlohmann::json::parse(text));
   }
 }

@@ -22,10 +22,10 @@ using Json = nlohmann::json;
 
 constexpr std::uint64_t kLengthBytes = 8;
 constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;  // the limit of the format's own library
-constexpr std::size_t kMaxDimensions = 8;
+constexpr std::size_t kMaxSafetensorsDimensions = 8;
 constexpr std::string_view kMetadata = "__metadata__";
 
-struct TensorEntry {
+struct HeaderEntry {
   TensorInfo info;  // bytes not set yet
   std::uint64_t begin = 0;
   std::uint64_t end = 0;
@@ -73,18 +73,18 @@ const Json& field_of(const Json& entry, const char* field, std::string_view wher
   return *found;
 }
 
-TensorEntry tensor_entry(const std::string& name, const Json& value, std::string_view path) {
+HeaderEntry tensor_entry(const std::string& name, const Json& value, std::string_view path) {
   const std::string where = fmt::format("{}: tensor {}", path, in_quotes(name));
   if (!value.is_object()) input_error("{}: expected an object, got {}", where, value.type_name());
-  TensorEntry entry;
+  HeaderEntry entry;
   entry.info.name = name;
   entry.info.type = dtype_of(field_of(value, "dtype", where), where);
   const auto shape = unsigned_integers(field_of(value, "shape", where), where, "shape");
   const auto offsets = unsigned_integers(field_of(value, "data_offsets", where), where, "data_offsets");
   if (value.size() != 3)
     input_error("{}: expected only dtype, shape and data_offsets, got {} fields", where, value.size());
-  if (shape.size() > kMaxDimensions)
-    input_error("{}: expected at most {} dimensions, got {}", where, kMaxDimensions, shape.size());
+  if (shape.size() > kMaxSafetensorsDimensions)
+    input_error("{}: expected at most {} dimensions, got {}", where, kMaxSafetensorsDimensions, shape.size());
   if (offsets.size() != 2) input_error("{}: data_offsets: expected 2 numbers, got {}", where, offsets.size());
   entry.begin = offsets[0];
   entry.end = offsets[1];
@@ -104,9 +104,9 @@ void check_metadata(const Json& metadata, std::string_view path) {
       input_error("{}: {}: {}: expected a string, got {}", path, kMetadata, in_quotes(key), value.type_name());
 }
 
-std::vector<TensorEntry> tensor_entries(const Json& header, std::string_view path) {
+std::vector<HeaderEntry> tensor_entries(const Json& header, std::string_view path) {
   if (!header.is_object()) input_error("{}: header: expected a JSON object, got {}", path, header.type_name());
-  std::vector<TensorEntry> entries;
+  std::vector<HeaderEntry> entries;
   entries.reserve(header.size());
   for (const auto& [name, value] : header.items()) {
     if (name == kMetadata)
@@ -119,13 +119,13 @@ std::vector<TensorEntry> tensor_entries(const Json& header, std::string_view pat
 
 // The tensors in the order of their offsets must fill the data section exactly. No tensor is empty, so two that begin
 // together overlap.
-void check_layout(const std::vector<TensorEntry>& entries, std::uint64_t data_size, std::string_view path) {
-  std::vector<const TensorEntry*> order;
+void check_layout(const std::vector<HeaderEntry>& entries, std::uint64_t data_size, std::string_view path) {
+  std::vector<const HeaderEntry*> order;
   order.reserve(entries.size());
-  for (const TensorEntry& entry : entries) order.push_back(&entry);
+  for (const HeaderEntry& entry : entries) order.push_back(&entry);
   std::sort(order.begin(), order.end(), [](const auto* a, const auto* b) { return a->begin < b->begin; });
   std::uint64_t filled = 0;
-  for (const TensorEntry* entry : order) {
+  for (const HeaderEntry* entry : order) {
     const std::string where = fmt::format("{}: tensor {}", path, in_quotes(entry->info.name));
     if (entry->begin < filled)
       input_error("{}: overlaps the tensor before it: begins at {}, which ends at {}", where, entry->begin, filled);
@@ -143,12 +143,12 @@ void check_layout(const std::vector<TensorEntry>& entries, std::uint64_t data_si
 
 std::vector<TensorInfo> parse_safetensors(std::span<const std::byte> bytes, std::string_view path) {
   const std::string_view header = header_text(bytes, path);
-  std::vector<TensorEntry> entries = tensor_entries(parse_json(header, fmt::format("{}: header", path)), path);
+  std::vector<HeaderEntry> entries = tensor_entries(parse_json(header, fmt::format("{}: header", path)), path);
   const auto data = bytes.subspan(kLengthBytes + header.size());
   check_layout(entries, data.size(), path);
   std::vector<TensorInfo> tensors;
   tensors.reserve(entries.size());
-  for (TensorEntry& entry : entries) {
+  for (HeaderEntry& entry : entries) {
     entry.info.bytes = data.subspan(entry.begin, entry.end - entry.begin);
     tensors.push_back(std::move(entry.info));
   }

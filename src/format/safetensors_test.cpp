@@ -26,17 +26,17 @@ using testing::IsEmpty;
 using testing::Not;
 using testing::StartsWith;
 
-std::string complaint_about(std::string_view bytes) {
+std::string safetensors_complaint(std::string_view bytes) {
   const std::vector<std::byte> file = file_of(bytes);
   return complaint([&] { parse_safetensors(file, "m.st"); });
 }
 
-std::string complaint_about(const SafetensorsBuilder& builder) {
-  return complaint_about(builder.bytes());
+std::string safetensors_complaint(const SafetensorsBuilder& builder) {
+  return safetensors_complaint(builder.bytes());
 }
 
-#define EXPECT_REFUSED(file, ...) \
-  EXPECT_THAT(complaint_about(file), AllOf(StartsWith("m.st: "), Not(HasSubstr("\n")), __VA_ARGS__))
+#define EXPECT_SAFETENSORS_REFUSED(file, ...) \
+  EXPECT_THAT(safetensors_complaint(file), AllOf(StartsWith("m.st: "), Not(HasSubstr("\n")), __VA_ARGS__))
 
 SafetensorsBuilder example() {
   return SafetensorsBuilder()
@@ -86,7 +86,7 @@ TEST(Safetensors, AScalarHasNoDimensions) {
 }
 
 TEST(Safetensors, AFileMayHoldNothing) {
-  EXPECT_EQ(complaint_about(SafetensorsBuilder()), "");
+  EXPECT_EQ(safetensors_complaint(SafetensorsBuilder()), "");
 }
 
 TEST(Safetensors, DirectoryWithASingleFile) {
@@ -106,148 +106,161 @@ TEST(SafetensorsLies, DirectoryWithoutSafetensors) {
 }
 
 TEST(SafetensorsLies, FileShorterThanItsLengthField) {
-  for (std::size_t size = 0; size < 8; ++size) EXPECT_REFUSED(zeros(size), HasSubstr("expected at least 8 bytes"));
+  for (std::size_t size = 0; size < 8; ++size)
+    EXPECT_SAFETENSORS_REFUSED(zeros(size), HasSubstr("expected at least 8 bytes"));
 }
 
 TEST(SafetensorsLies, HeaderLengthPastTheEnd) {
-  EXPECT_REFUSED(example().header_length(5000), HasSubstr("header of 5000 bytes ends past the file"));
+  EXPECT_SAFETENSORS_REFUSED(example().header_length(5000), HasSubstr("header of 5000 bytes ends past the file"));
 }
 
 TEST(SafetensorsLies, HeaderLengthThatIsAbsurd) {
-  EXPECT_REFUSED(example().header_length(~std::uint64_t{0}), HasSubstr("expected a header of at most 100000000 bytes"));
+  EXPECT_SAFETENSORS_REFUSED(example().header_length(~std::uint64_t{0}),
+                             HasSubstr("expected a header of at most 100000000 bytes"));
 }
 
 TEST(SafetensorsLies, TruncatedInTheData) {
   const std::string bytes = example().bytes();
   for (std::size_t missing = 1; missing <= 28; ++missing)
-    EXPECT_REFUSED(bytes.substr(0, bytes.size() - missing), HasSubstr("past the data section"));
+    EXPECT_SAFETENSORS_REFUSED(bytes.substr(0, bytes.size() - missing), HasSubstr("past the data section"));
 }
 
 TEST(SafetensorsLies, EmptyHeader) {
-  EXPECT_REFUSED(SafetensorsBuilder().raw_header(""), HasSubstr("not JSON"));
+  EXPECT_SAFETENSORS_REFUSED(SafetensorsBuilder().raw_header(""), HasSubstr("not JSON"));
 }
 
 TEST(SafetensorsLies, HeaderThatIsNotJson) {
-  EXPECT_REFUSED(SafetensorsBuilder().raw_header("{\"a\": oops}"), HasSubstr("header:1:"), HasSubstr("not JSON"));
+  EXPECT_SAFETENSORS_REFUSED(SafetensorsBuilder().raw_header("{\"a\": oops}"), HasSubstr("header:1:"),
+                             HasSubstr("not JSON"));
 }
 
 TEST(SafetensorsLies, HeaderThatIsNotAnObject) {
-  EXPECT_REFUSED(SafetensorsBuilder().raw_header("[1]"), HasSubstr("header: expected a JSON object, got array"));
+  EXPECT_SAFETENSORS_REFUSED(SafetensorsBuilder().raw_header("[1]"),
+                             HasSubstr("header: expected a JSON object, got array"));
 }
 
 TEST(SafetensorsLies, HeaderNestedTooDeep) {
-  EXPECT_REFUSED(SafetensorsBuilder().raw_header(std::string(100'000, '[')), HasSubstr("nested deeper"));
+  EXPECT_SAFETENSORS_REFUSED(SafetensorsBuilder().raw_header(std::string(100'000, '[')), HasSubstr("nested deeper"));
 }
 
 TEST(SafetensorsLies, HeaderPaddedWithNulBytes) {
-  EXPECT_REFUSED(SafetensorsBuilder().raw_header("{}" + zeros(6)), HasSubstr("NUL byte"));
+  EXPECT_SAFETENSORS_REFUSED(SafetensorsBuilder().raw_header("{}" + zeros(6)), HasSubstr("NUL byte"));
 }
 
 TEST(SafetensorsLies, DuplicateTensor) {
   const char* entry = R"("t":{"dtype":"F32","shape":[1],"data_offsets":[0,4]})";
-  EXPECT_REFUSED(SafetensorsBuilder().raw_entry(entry).raw_entry(entry).raw_data(zeros(4)),
-                 HasSubstr("duplicate key \"t\""));
+  EXPECT_SAFETENSORS_REFUSED(SafetensorsBuilder().raw_entry(entry).raw_entry(entry).raw_data(zeros(4)),
+                             HasSubstr("duplicate key \"t\""));
 }
 
 TEST(SafetensorsLies, MetadataThatIsNotTextByText) {
-  EXPECT_REFUSED(SafetensorsBuilder().raw_header(R"({"__metadata__": 3})"),
-                 HasSubstr("expected an object, got number"));
-  EXPECT_REFUSED(SafetensorsBuilder().raw_header(R"({"__metadata__": {"a": 1}})"),
-                 HasSubstr("\"a\": expected a string, got number"));
+  EXPECT_SAFETENSORS_REFUSED(SafetensorsBuilder().raw_header(R"({"__metadata__": 3})"),
+                             HasSubstr("expected an object, got number"));
+  EXPECT_SAFETENSORS_REFUSED(SafetensorsBuilder().raw_header(R"({"__metadata__": {"a": 1}})"),
+                             HasSubstr("\"a\": expected a string, got number"));
 }
 
 TEST(SafetensorsLies, EntryThatIsNotAnObject) {
-  EXPECT_REFUSED(SafetensorsBuilder().raw_header(R"({"t": [1]})"), HasSubstr("tensor \"t\": expected an object"));
+  EXPECT_SAFETENSORS_REFUSED(SafetensorsBuilder().raw_header(R"({"t": [1]})"),
+                             HasSubstr("tensor \"t\": expected an object"));
 }
 
 TEST(SafetensorsLies, MissingFields) {
-  EXPECT_REFUSED(SafetensorsBuilder().raw_header(R"({"t": {"shape": [1], "data_offsets": [0, 4]}})"),
-                 HasSubstr("missing field \"dtype\""));
-  EXPECT_REFUSED(SafetensorsBuilder().raw_header(R"({"t": {"dtype": "F32", "data_offsets": [0, 4]}})"),
-                 HasSubstr("missing field \"shape\""));
-  EXPECT_REFUSED(SafetensorsBuilder().raw_header(R"({"t": {"dtype": "F32", "shape": [1]}})"),
-                 HasSubstr("missing field \"data_offsets\""));
+  EXPECT_SAFETENSORS_REFUSED(SafetensorsBuilder().raw_header(R"({"t": {"shape": [1], "data_offsets": [0, 4]}})"),
+                             HasSubstr("missing field \"dtype\""));
+  EXPECT_SAFETENSORS_REFUSED(SafetensorsBuilder().raw_header(R"({"t": {"dtype": "F32", "data_offsets": [0, 4]}})"),
+                             HasSubstr("missing field \"shape\""));
+  EXPECT_SAFETENSORS_REFUSED(SafetensorsBuilder().raw_header(R"({"t": {"dtype": "F32", "shape": [1]}})"),
+                             HasSubstr("missing field \"data_offsets\""));
 }
 
 TEST(SafetensorsLies, FieldNobodyKnows) {
-  EXPECT_REFUSED(
+  EXPECT_SAFETENSORS_REFUSED(
       SafetensorsBuilder().raw_header(R"({"t": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4], "zip": true}})"),
       HasSubstr("expected only dtype, shape and data_offsets"));
 }
 
 TEST(SafetensorsLies, TypesTheEngineLacksAreNamed) {
   for (const char* type : {"F64", "F8_E4M3", "I8", "U32", "nonsense"})
-    EXPECT_REFUSED(with_entry(fmt::format("\"{}\"", type), "[1]", "[0,8]"),
-                   HasSubstr(fmt::format("tensor \"t\": dtype \"{}\" is not supported", type)));
+    EXPECT_SAFETENSORS_REFUSED(with_entry(fmt::format("\"{}\"", type), "[1]", "[0,8]"),
+                               HasSubstr(fmt::format("tensor \"t\": dtype \"{}\" is not supported", type)));
 }
 
 TEST(SafetensorsLies, TypeThatIsNoString) {
-  EXPECT_REFUSED(with_entry("5", "[2]", "[0,8]"), HasSubstr("dtype: expected a string, got number"));
+  EXPECT_SAFETENSORS_REFUSED(with_entry("5", "[2]", "[0,8]"), HasSubstr("dtype: expected a string, got number"));
 }
 
 TEST(SafetensorsLies, ShapeThatIsNoArrayOfPositiveIntegers) {
-  EXPECT_REFUSED(with_entry("\"F32\"", "2", "[0,8]"), HasSubstr("shape: expected an array, got number"));
-  EXPECT_REFUSED(with_entry("\"F32\"", "[-2]", "[0,8]"), HasSubstr("shape: expected integers from 0 on, got \"-2\""));
-  EXPECT_REFUSED(with_entry("\"F32\"", "[2.0]", "[0,8]"), HasSubstr("shape: expected integers"));
-  EXPECT_REFUSED(with_entry("\"F32\"", "[\"2\"]", "[0,8]"), HasSubstr("shape: expected integers"));
-  EXPECT_REFUSED(with_entry("\"F32\"", "[18446744073709551616]", "[0,8]"), HasSubstr("shape: expected integers"));
+  EXPECT_SAFETENSORS_REFUSED(with_entry("\"F32\"", "2", "[0,8]"), HasSubstr("shape: expected an array, got number"));
+  EXPECT_SAFETENSORS_REFUSED(with_entry("\"F32\"", "[-2]", "[0,8]"),
+                             HasSubstr("shape: expected integers from 0 on, got \"-2\""));
+  EXPECT_SAFETENSORS_REFUSED(with_entry("\"F32\"", "[2.0]", "[0,8]"), HasSubstr("shape: expected integers"));
+  EXPECT_SAFETENSORS_REFUSED(with_entry("\"F32\"", "[\"2\"]", "[0,8]"), HasSubstr("shape: expected integers"));
+  EXPECT_SAFETENSORS_REFUSED(with_entry("\"F32\"", "[18446744073709551616]", "[0,8]"),
+                             HasSubstr("shape: expected integers"));
 }
 
 TEST(SafetensorsLies, DimensionOfZero) {
-  EXPECT_REFUSED(with_entry("\"F32\"", "[2,0]", "[0,0]"), HasSubstr("shape [2, 0]: expected dimensions of at least 1"));
+  EXPECT_SAFETENSORS_REFUSED(with_entry("\"F32\"", "[2,0]", "[0,0]"),
+                             HasSubstr("shape [2, 0]: expected dimensions of at least 1"));
 }
 
 TEST(SafetensorsLies, TooManyDimensions) {
-  EXPECT_REFUSED(with_entry("\"F32\"", "[1,1,1,1,1,1,1,1,2]", "[0,8]"), HasSubstr("at most 8 dimensions, got 9"));
+  EXPECT_SAFETENSORS_REFUSED(with_entry("\"F32\"", "[1,1,1,1,1,1,1,1,2]", "[0,8]"),
+                             HasSubstr("at most 8 dimensions, got 9"));
 }
 
 TEST(SafetensorsLies, SizesThatOverflow) {
-  EXPECT_REFUSED(with_entry("\"F32\"", "[4294967296,4294967296]", "[0,8]"), HasSubstr("overflows"));
-  EXPECT_REFUSED(with_entry("\"F32\"", "[4611686018427387904]", "[0,8]"), HasSubstr("overflows"));
-  EXPECT_REFUSED(with_entry("\"U8\"", "[18446744073709551615]", "[0,8]"), HasSubstr("overflows"));
+  EXPECT_SAFETENSORS_REFUSED(with_entry("\"F32\"", "[4294967296,4294967296]", "[0,8]"), HasSubstr("overflows"));
+  EXPECT_SAFETENSORS_REFUSED(with_entry("\"F32\"", "[4611686018427387904]", "[0,8]"), HasSubstr("overflows"));
+  EXPECT_SAFETENSORS_REFUSED(with_entry("\"U8\"", "[18446744073709551615]", "[0,8]"), HasSubstr("overflows"));
 }
 
 TEST(SafetensorsLies, OffsetsThatAreNotTwoIntegers) {
-  EXPECT_REFUSED(with_entry("\"F32\"", "[2]", "[0]"), HasSubstr("data_offsets: expected 2 numbers, got 1"));
-  EXPECT_REFUSED(with_entry("\"F32\"", "[2]", "[0,8,16]"), HasSubstr("data_offsets: expected 2 numbers, got 3"));
-  EXPECT_REFUSED(with_entry("\"F32\"", "[2]", "[0,8.5]"), HasSubstr("data_offsets: expected integers"));
-  EXPECT_REFUSED(with_entry("\"F32\"", "[2]", "{}"), HasSubstr("data_offsets: expected an array, got object"));
+  EXPECT_SAFETENSORS_REFUSED(with_entry("\"F32\"", "[2]", "[0]"), HasSubstr("data_offsets: expected 2 numbers, got 1"));
+  EXPECT_SAFETENSORS_REFUSED(with_entry("\"F32\"", "[2]", "[0,8,16]"),
+                             HasSubstr("data_offsets: expected 2 numbers, got 3"));
+  EXPECT_SAFETENSORS_REFUSED(with_entry("\"F32\"", "[2]", "[0,8.5]"), HasSubstr("data_offsets: expected integers"));
+  EXPECT_SAFETENSORS_REFUSED(with_entry("\"F32\"", "[2]", "{}"),
+                             HasSubstr("data_offsets: expected an array, got object"));
 }
 
 TEST(SafetensorsLies, OffsetsReversed) {
-  EXPECT_REFUSED(with_entry("\"F32\"", "[2]", "[8,0]"), HasSubstr("begin 8 is after end 0"));
+  EXPECT_SAFETENSORS_REFUSED(with_entry("\"F32\"", "[2]", "[8,0]"), HasSubstr("begin 8 is after end 0"));
 }
 
 TEST(SafetensorsLies, OffsetsPastTheEnd) {
-  EXPECT_REFUSED(with_entry("\"F32\"", "[4]", "[0,16]"), HasSubstr("ends at 16, past the data section of 8 bytes"));
+  EXPECT_SAFETENSORS_REFUSED(with_entry("\"F32\"", "[4]", "[0,16]"),
+                             HasSubstr("ends at 16, past the data section of 8 bytes"));
 }
 
 TEST(SafetensorsLies, ByteCountThatDoesNotMatchTheShape) {
-  EXPECT_REFUSED(with_entry("\"F32\"", "[3]", "[0,8]"), HasSubstr("expected 12 bytes for its shape and dtype, got 8"));
+  EXPECT_SAFETENSORS_REFUSED(with_entry("\"F32\"", "[3]", "[0,8]"),
+                             HasSubstr("expected 12 bytes for its shape and dtype, got 8"));
 }
 
 TEST(SafetensorsLies, OverlappingTensors) {
-  EXPECT_REFUSED(SafetensorsBuilder()
-                     .raw_entry(R"("a":{"dtype":"U8","shape":[5],"data_offsets":[0,5]})")
-                     .raw_entry(R"("b":{"dtype":"U8","shape":[4],"data_offsets":[4,8]})")
-                     .raw_data(zeros(8)),
-                 HasSubstr("tensor \"b\": overlaps the tensor before it"));
+  EXPECT_SAFETENSORS_REFUSED(SafetensorsBuilder()
+                                 .raw_entry(R"("a":{"dtype":"U8","shape":[5],"data_offsets":[0,5]})")
+                                 .raw_entry(R"("b":{"dtype":"U8","shape":[4],"data_offsets":[4,8]})")
+                                 .raw_data(zeros(8)),
+                             HasSubstr("tensor \"b\": overlaps the tensor before it"));
 }
 
 TEST(SafetensorsLies, HoleBetweenTensors) {
-  EXPECT_REFUSED(SafetensorsBuilder()
-                     .raw_entry(R"("a":{"dtype":"U8","shape":[3],"data_offsets":[0,3]})")
-                     .raw_entry(R"("b":{"dtype":"U8","shape":[4],"data_offsets":[4,8]})")
-                     .raw_data(zeros(8)),
-                 HasSubstr("tensor \"b\": hole before it"));
+  EXPECT_SAFETENSORS_REFUSED(SafetensorsBuilder()
+                                 .raw_entry(R"("a":{"dtype":"U8","shape":[3],"data_offsets":[0,3]})")
+                                 .raw_entry(R"("b":{"dtype":"U8","shape":[4],"data_offsets":[4,8]})")
+                                 .raw_data(zeros(8)),
+                             HasSubstr("tensor \"b\": hole before it"));
 }
 
 TEST(SafetensorsLies, HoleBeforeTheFirstTensor) {
-  EXPECT_REFUSED(with_entry("\"U8\"", "[4]", "[4,8]"), HasSubstr("tensor \"t\": hole before it"));
+  EXPECT_SAFETENSORS_REFUSED(with_entry("\"U8\"", "[4]", "[4,8]"), HasSubstr("tensor \"t\": hole before it"));
 }
 
 TEST(SafetensorsLies, BytesAfterTheLastTensor) {
-  EXPECT_REFUSED(example().raw_data("x"), HasSubstr("expected 28 bytes of data for its tensors, got 29"));
+  EXPECT_SAFETENSORS_REFUSED(example().raw_data("x"), HasSubstr("expected 28 bytes of data for its tensors, got 29"));
 }
 
 class ShardedSafetensors : public testing::Test {

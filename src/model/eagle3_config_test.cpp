@@ -6,7 +6,9 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "format/complaint.h"
 #include "format/safetensors.h"
+#include "model/changed_config.h"
 
 namespace espalier {
 namespace {
@@ -31,10 +33,6 @@ Json flat_config() {
 Json nested_config() {
   return {{"speculators_model_type", "eagle3"}, {"transformer_layer_config", flat_config()}};
 }
-Json with(Json config, const std::string& key, Json value) {
-  config[key] = std::move(value);
-  return config;
-}
 
 Eagle3Config read(Json config, const HeadOptions& options = {}) {
   HeadFiles files;
@@ -42,13 +40,8 @@ Eagle3Config read(Json config, const HeadOptions& options = {}) {
   files.config_file = "config.json";
   return read_eagle3_config(files, teacher(), options);
 }
-std::string refusal(Json config) {
-  try {
-    read(std::move(config));
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return "read";
+std::string eagle3_refusal(const Json& config) {
+  return complaint([&] { read(config); });
 }
 
 TEST(Eagle3Taps, IdsMeanWhatTheTableOfTheFixturesSays) {
@@ -131,33 +124,37 @@ TEST(Eagle3Config, EveryRequiredFieldThatIsMissingIsNamed) {
   for (const char* key : {"hidden_size", "intermediate_size", "num_attention_heads", "rms_norm_eps"}) {
     Json config = flat_config();
     config.erase(key);
-    EXPECT_EQ(refusal(config), std::string("config.json: ") + key + " is missing");
+    EXPECT_EQ(eagle3_refusal(config), std::string("config.json: ") + key + " is missing");
   }
 }
 
 TEST(Eagle3Config, OtherNetworksAreRefused) {
-  EXPECT_EQ(refusal(with(flat_config(), "hidden_act", "gelu")), "config.json: hidden_act: expected silu, got \"gelu\"");
-  EXPECT_THAT(refusal(with(flat_config(), "use_sliding_window", true)), HasSubstr("use_sliding_window"));
-  EXPECT_THAT(refusal(with(flat_config(), "layer_types", {"chunked_attention"})), HasSubstr("chunked_attention"));
-  EXPECT_THAT(refusal(with(flat_config(), "rope_scaling", {{"rope_type", "longrope"}, {"factor", 2}})),
+  EXPECT_EQ(eagle3_refusal(with(flat_config(), "hidden_act", "gelu")),
+            "config.json: hidden_act: expected silu, got \"gelu\"");
+  EXPECT_THAT(eagle3_refusal(with(flat_config(), "use_sliding_window", true)), HasSubstr("use_sliding_window"));
+  EXPECT_THAT(eagle3_refusal(with(flat_config(), "layer_types", {"chunked_attention"})),
+              HasSubstr("chunked_attention"));
+  EXPECT_THAT(eagle3_refusal(with(flat_config(), "rope_scaling", {{"rope_type", "longrope"}, {"factor", 2}})),
               HasSubstr("longrope"));
-  EXPECT_THAT(refusal(with(flat_config(), "num_key_value_heads", 3)), HasSubstr("not a multiple of 3"));
-  EXPECT_THAT(refusal(with(flat_config(), "head_dim", 7)), HasSubstr("head size 7"));
-  EXPECT_THAT(refusal(with(flat_config(), "num_attention_heads", 5)), HasSubstr("not a multiple of 5"));
+  EXPECT_THAT(eagle3_refusal(with(flat_config(), "num_key_value_heads", 3)), HasSubstr("not a multiple of 3"));
+  EXPECT_THAT(eagle3_refusal(with(flat_config(), "head_dim", 7)), HasSubstr("head size 7"));
+  EXPECT_THAT(eagle3_refusal(with(flat_config(), "num_attention_heads", 5)), HasSubstr("not a multiple of 5"));
 }
 
 TEST(Eagle3Config, AnotherTeachersHeadIsRefused) {
-  EXPECT_EQ(refusal(with(flat_config(), "vocab_size", 999)),
+  EXPECT_EQ(eagle3_refusal(with(flat_config(), "vocab_size", 999)),
             "config.json: vocab_size: expected the teacher's 1000, got 999");
-  EXPECT_EQ(refusal(with(flat_config(), "target_hidden_size", 32)),
+  EXPECT_EQ(eagle3_refusal(with(flat_config(), "target_hidden_size", 32)),
             "config.json: target_hidden_size: expected the teacher's 64, got 32");
 }
 
 TEST(Eagle3Config, FieldsOfAnotherTypeAreRefused) {
-  EXPECT_THAT(refusal(with(flat_config(), "eagle_aux_hidden_state_layer_ids", "1,2,3")), HasSubstr("list of integers"));
-  EXPECT_THAT(refusal(with(flat_config(), "eagle_aux_hidden_state_layer_ids", {1, 2.5, 3})), HasSubstr("got 2.5"));
-  EXPECT_THAT(refusal(with(flat_config(), "norm_before_fc", 1)), HasSubstr("expected true or false"));
-  EXPECT_THAT(refusal(with(flat_config(), "logit_scale", 0)), HasSubstr("expected a positive number"));
+  EXPECT_THAT(eagle3_refusal(with(flat_config(), "eagle_aux_hidden_state_layer_ids", "1,2,3")),
+              HasSubstr("list of integers"));
+  EXPECT_THAT(eagle3_refusal(with(flat_config(), "eagle_aux_hidden_state_layer_ids", {1, 2.5, 3})),
+              HasSubstr("got 2.5"));
+  EXPECT_THAT(eagle3_refusal(with(flat_config(), "norm_before_fc", 1)), HasSubstr("expected true or false"));
+  EXPECT_THAT(eagle3_refusal(with(flat_config(), "logit_scale", 0)), HasSubstr("expected a positive number"));
 }
 
 }  // namespace

@@ -3,27 +3,19 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cstring>
 #include <numeric>
 
 #include "base/error.h"
+#include "model/weight_reader.h"
 
 namespace espalier {
 namespace {
-
-// The bytes of a file need not be aligned.
-template <typename T>
-std::vector<std::int64_t> widened(std::span<const std::byte> bytes) {
-  std::vector<T> values(bytes.size() / sizeof(T));
-  std::memcpy(values.data(), bytes.data(), values.size() * sizeof(T));
-  return {values.begin(), values.end()};
-}
 
 std::vector<std::int64_t> read_d2t(const TensorInfo& d2t, std::int64_t size, std::string_view file) {
   const bool integers = d2t.type == DType::i64 || d2t.type == DType::i32;
   if (!integers || d2t.shape != std::vector{size})
     input_error("{}: d2t: expected i64 [{}], got {} [{}]", file, size, name(d2t.type), fmt::join(d2t.shape, ", "));
-  return d2t.type == DType::i64 ? widened<std::int64_t>(d2t.bytes) : widened<std::int32_t>(d2t.bytes);
+  return widened_integers(d2t);
 }
 
 // Clamped first: a sum of wild values must not overflow, and stays out of range.

@@ -98,6 +98,8 @@ DraftSuggestion read_suggestion(const HeadFiles& files, HeadKind kind, std::stri
   suggestion.depth = static_cast<int>(fields.integer("depth", 1, kMostRows).value_or(suggestion.depth));
   suggestion.expand = static_cast<int>(fields.integer("expand", 1, kMostRows).value_or(suggestion.expand));
   suggestion.vocabulary = fields.integer("vocab", 1, kMaxVocabulary);
+  const Json* measured_on = fields.find("isa");
+  suggestion.measured = !measured_on || measured_on->contains(isa);
   return suggestion;
 }
 

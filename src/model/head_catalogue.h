@@ -34,6 +34,7 @@ struct DraftSuggestion {
   int depth = 6;
   int expand = 4;
   std::optional<std::int64_t> vocabulary = {};  // nothing: all of it
+  bool measured = true;                         // false: on other instruction sets only
 
   bool operator==(const DraftSuggestion&) const = default;
 };

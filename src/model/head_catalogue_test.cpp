@@ -76,9 +76,12 @@ TEST_F(HeadCatalogueTest, ASuggestionIsReadAndMayDependOnTheInstructionSet) {
                           {"expand", 3},
                           {"vocab", 8192},
                           {"isa", {{"avx512", {{"nodes", "auto"}, {"depth", 8}}}}}};
-  EXPECT_EQ(
-      suggestion(suggested),
-      (DraftSuggestion{.drafters = {"eagle3", "ngram"}, .nodes = 12, .depth = 5, .expand = 3, .vocabulary = 8192}));
+  EXPECT_EQ(suggestion(suggested), (DraftSuggestion{.drafters = {"eagle3", "ngram"},
+                                                    .nodes = 12,
+                                                    .depth = 5,
+                                                    .expand = 3,
+                                                    .vocabulary = 8192,
+                                                    .measured = false}));
   EXPECT_EQ(suggestion(suggested, HeadKind::eagle3, "avx512"),
             (DraftSuggestion{.drafters = {"eagle3", "ngram"}, .depth = 8, .expand = 3, .vocabulary = 8192}));
 }

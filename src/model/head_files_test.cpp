@@ -21,12 +21,12 @@ using ::testing::Not;
 using ::testing::Optional;
 using ::testing::StartsWith;
 
-struct NamedShape {
+struct HeadTensor {
   std::string name;
   std::vector<std::int64_t> shape = {1};
 };
 
-SafetensorsBuilder file_with(const std::vector<NamedShape>& tensors) {
+SafetensorsBuilder file_with(const std::vector<HeadTensor>& tensors) {
   SafetensorsBuilder builder;
   for (const auto& [name, shape] : tensors) {
     std::int64_t elements = 1;
@@ -163,14 +163,14 @@ TEST(OpenHead, PrefersSafetensorsToAPickleBesideThem) {
 
 // --- what it is
 
-HeadKind kind_of(const std::vector<NamedShape>& tensors, const char* config = "{}") {
+HeadKind kind_of(const std::vector<HeadTensor>& tensors, const char* config = "{}") {
   const TemporaryFolder folder;
   folder.write("config.json", config);
   file_with(tensors).write(folder / "model.safetensors");
   return classify_head(open_head(folder.path()));
 }
 
-std::string refusal(const std::vector<NamedShape>& tensors, const char* config = "{}") {
+std::string head_refusal(const std::vector<HeadTensor>& tensors, const char* config = "{}") {
   return complaint([&] { kind_of(tensors, config); });
 }
 
@@ -190,26 +190,28 @@ TEST(ClassifyHead, KnowsEagle3ByItsFusionAndItsSecondNorm) {
 }
 
 TEST(ClassifyHead, RefusesRelativesByName) {
-  const NamedShape norm = {"layers.0.hidden_norm.weight"}, fc = {"fc.weight", {2, 6}};
+  const HeadTensor norm = {"layers.0.hidden_norm.weight"}, fc = {"fc.weight", {2, 6}};
   EXPECT_THAT(
-      refusal({{"fc.weight", {2, 4}}, {"layers.0.mlp.up_proj.weight"}}),
+      head_refusal({{"fc.weight", {2, 4}}, {"layers.0.mlp.up_proj.weight"}}),
       HasSubstr("fc.weight [2, 4] and no hidden_norm: an EAGLE-1/2 head is not supported, expected an EAGLE-3"));
-  EXPECT_THAT(refusal({fc, norm, {"mask_hidden"}}), HasSubstr("mask_hidden: a P-EAGLE head"));
-  EXPECT_THAT(refusal({fc, norm}, R"({"eagle_config": {"ptd_token_id": 3}})"), HasSubstr("ptd_token_id: a P-EAGLE"));
-  EXPECT_THAT(refusal({fc, norm}, R"({"architectures": ["PEagleModel"]})"), HasSubstr("\"PEagleModel\": a P-EAGLE"));
-  EXPECT_THAT(refusal({norm}, R"({"use_aux_hidden_state": false})"),
+  EXPECT_THAT(head_refusal({fc, norm, {"mask_hidden"}}), HasSubstr("mask_hidden: a P-EAGLE head"));
+  EXPECT_THAT(head_refusal({fc, norm}, R"({"eagle_config": {"ptd_token_id": 3}})"),
+              HasSubstr("ptd_token_id: a P-EAGLE"));
+  EXPECT_THAT(head_refusal({fc, norm}, R"({"architectures": ["PEagleModel"]})"),
+              HasSubstr("\"PEagleModel\": a P-EAGLE"));
+  EXPECT_THAT(head_refusal({norm}, R"({"use_aux_hidden_state": false})"),
               HasSubstr("config.json: use_aux_hidden_state: expected true, got false"));
-  EXPECT_THAT(refusal({fc}), HasSubstr("layers.0.hidden_norm.weight is missing, expected an EAGLE-3 head"));
-  EXPECT_THAT(refusal({{"model.embed_tokens.weight"}}),
+  EXPECT_THAT(head_refusal({fc}), HasSubstr("layers.0.hidden_norm.weight is missing, expected an EAGLE-3 head"));
+  EXPECT_THAT(head_refusal({{"model.embed_tokens.weight"}}),
               HasSubstr("fc.weight is missing, expected an EAGLE-3 head or Medusa heads"));
-  EXPECT_THAT(refusal({{"medusa_head.0.0.linear.weight"}, {"model.norm.weight"}}),
+  EXPECT_THAT(head_refusal({{"medusa_head.0.0.linear.weight"}, {"model.norm.weight"}}),
               HasSubstr("a merged Medusa-2 model (layout C)"));
   for (const char* name : {"0.lora_A.weight", "medusa_heads.1.W_b.weight"})
-    EXPECT_THAT(refusal({{name}}), HasSubstr("low-rank Medusa heads (layout F) are not supported")) << name;
+    EXPECT_THAT(head_refusal({{name}}), HasSubstr("low-rank Medusa heads (layout F) are not supported")) << name;
 }
 
 TEST(ClassifyHead, AConfigOfAnyShapeIsHarmless) {
-  const NamedShape norm = {"midlayer.hidden_norm.weight"}, fc = {"fc.weight", {2, 6}};
+  const HeadTensor norm = {"midlayer.hidden_norm.weight"}, fc = {"fc.weight", {2, 6}};
   for (const char* config : {R"({"architectures": 3})", R"({"architectures": [null]})", R"({"eagle_config": []})",
                              R"({"transformer_layer_config": "x", "mask_token_id": null})"})
     EXPECT_EQ(kind_of({fc, norm}, config), HeadKind::eagle3) << config;

@@ -3,7 +3,6 @@
 #include <fmt/ranges.h>
 
 #include <cmath>
-#include <cstring>
 #include <numeric>
 #include <span>
 #include <string>
@@ -37,14 +36,6 @@ Settings read_settings(const HeadFiles& files, std::int64_t vocabulary) {
           .logit_scale = config.factor("logit_scale")};
 }
 
-// The bytes of a file need not be aligned.
-template <typename Integer>
-std::vector<std::int64_t> widened(std::span<const std::byte> bytes) {
-  std::vector<Integer> values(bytes.size() / sizeof(Integer));
-  std::memcpy(values.data(), bytes.data(), bytes.size());
-  return {values.begin(), values.end()};
-}
-
 // The teacher's id of every draft id. Without a map the two vocabularies are one.
 std::vector<std::int32_t> read_token_map(const TensorSource& source, const std::string& name,
                                          std::int64_t draft_vocabulary, std::int64_t vocabulary) {
@@ -62,8 +53,7 @@ std::vector<std::int32_t> read_token_map(const TensorSource& source, const std::
                 espalier::name(info->type), fmt::join(info->shape, ", "));
   std::vector<bool> seen(static_cast<std::size_t>(vocabulary));
   std::size_t i = 0;
-  for (std::int64_t id :
-       info->type == DType::i64 ? widened<std::int64_t>(info->bytes) : widened<std::int32_t>(info->bytes)) {
+  for (std::int64_t id : widened_integers(*info)) {
     if (id < 0 || id >= vocabulary)
       input_error("{}: tensor {}: element {}: expected a token 0 to {}, got {}", source.description(), name, i,
                   vocabulary - 1, id);

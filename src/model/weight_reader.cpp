@@ -25,7 +25,20 @@ void restore_half_split_rows(std::span<std::byte> bytes, const HeadRows& rows) {
   }
 }
 
+// The bytes of a file need not be aligned.
+template <typename Integer>
+std::vector<std::int64_t> widened(std::span<const std::byte> bytes) {
+  std::vector<Integer> values(bytes.size() / sizeof(Integer));
+  std::memcpy(values.data(), bytes.data(), values.size() * sizeof(Integer));
+  return {values.begin(), values.end()};
+}
+
 }  // namespace
+
+std::vector<std::int64_t> widened_integers(const TensorInfo& info) {
+  check(info.type == DType::i64 || info.type == DType::i32, "widened_integers: expected integers");
+  return info.type == DType::i64 ? widened<std::int64_t>(info.bytes) : widened<std::int32_t>(info.bytes);
+}
 
 // A matrix on its way to the device: bytes of the file, or our own copy where they had to change.
 struct WeightReader::Matrix {

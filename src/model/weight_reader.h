@@ -37,6 +37,9 @@ struct HeadRows {
   std::int64_t rows() const { return heads * head_size; }
 };
 
+// The elements of a tensor of i32 or i64.
+std::vector<std::int64_t> widened_integers(const TensorInfo& info);
+
 // Device and source must outlive the reader.
 class WeightReader {
  public:

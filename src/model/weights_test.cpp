@@ -18,7 +18,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr std::int64_t kHidden = 32, kVocabulary = 7, kIntermediate = 64, kHeadSize = 8;
+constexpr std::int64_t kHidden = 32, kLlamaVocabulary = 7, kIntermediate = 64, kHeadSize = 8;
 
 std::string random_floats(std::int64_t count) {
   std::mt19937 random(static_cast<std::uint32_t>(count));
@@ -28,17 +28,17 @@ std::string random_floats(std::int64_t count) {
   return bytes_of(values);
 }
 
-struct NamedShape {
+struct LlamaTensor {
   std::string name;
   std::vector<std::int64_t> shape;
 };
 
 // One layer with four heads; the tensors of a Llama.
-std::vector<NamedShape> llama_tensors() {
+std::vector<LlamaTensor> llama_tensors() {
   const std::string layer = "model.layers.0.";
-  return {{"model.embed_tokens.weight", {kVocabulary, kHidden}},
+  return {{"model.embed_tokens.weight", {kLlamaVocabulary, kHidden}},
           {"model.norm.weight", {kHidden}},
-          {"lm_head.weight", {kVocabulary, kHidden}},
+          {"lm_head.weight", {kLlamaVocabulary, kHidden}},
           {layer + "input_layernorm.weight", {kHidden}},
           {layer + "self_attn.q_proj.weight", {4 * kHeadSize, kHidden}},
           {layer + "self_attn.k_proj.weight", {4 * kHeadSize, kHidden}},
@@ -58,14 +58,14 @@ ModelConfig llama_config() {
   config.intermediate = kIntermediate;
   config.heads = config.kv_heads = 4;
   config.head_size = kHeadSize;
-  config.vocabulary = kVocabulary;
+  config.vocabulary = kLlamaVocabulary;
   config.context = 16;
   config.rms_eps = 1e-5f;
   config.inverse_frequencies = {1, 0.5f, 0.25f, 0.125f};
   return config;
 }
 
-std::string outcome(const std::vector<NamedShape>& tensors, const ModelConfig& config = llama_config(),
+std::string outcome(const std::vector<LlamaTensor>& tensors, const ModelConfig& config = llama_config(),
                     WeightMode mode = WeightMode::stored) {
   const TemporaryFolder folder;
   SafetensorsBuilder builder;

@@ -14,7 +14,7 @@ std::string cell_markdown(const Cell& cell) {
   return cell.paper && !text.empty() ? fmt::format("*{}*", text) : text;
 }
 
-std::string paragraphs(const std::vector<std::string>& lines, std::string_view sign) {
+std::string markdown_paragraphs(const std::vector<std::string>& lines, std::string_view sign) {
   std::string markdown;
   for (const std::string& line : lines) markdown += fmt::format("{}{}{}\n\n", sign, markdown_text(line), sign);
   return markdown;
@@ -22,7 +22,7 @@ std::string paragraphs(const std::vector<std::string>& lines, std::string_view s
 
 std::string section_markdown(const ReportSection& section) {
   std::string markdown = fmt::format("## {}\n\n", markdown_text(section.title));
-  markdown += paragraphs(section.failures, "**") + paragraphs(section.words, "");
+  markdown += markdown_paragraphs(section.failures, "**") + markdown_paragraphs(section.words, "");
   for (const Table& table : section.tables)
     if (!table.folded) markdown += to_markdown(table) + "\n";
   return markdown;
@@ -51,7 +51,8 @@ std::string page_markdown(const Page& page) {
   std::string markdown =
       fmt::format("# {}\n\n{}**{}**\n\n", markdown_text(page.title), page.lossless.holds() ? "" : "**FAILED:** ",
                   markdown_text(losslessness_text(page.lossless)));
-  markdown += paragraphs(page.lossless.failures, "**") + paragraphs(page.failures, "**") + paragraphs(page.words, "");
+  markdown += markdown_paragraphs(page.lossless.failures, "**") + markdown_paragraphs(page.failures, "**") +
+              markdown_paragraphs(page.words, "");
   for (const ReportSection& section : page.sections) markdown += section_markdown(section);
   return markdown;
 }

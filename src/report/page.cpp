@@ -21,7 +21,7 @@ constexpr std::string_view kHead = R"(<!DOCTYPE html>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 )";
 
-std::string paragraphs(const std::vector<std::string>& lines, std::string_view kind) {
+std::string html_paragraphs(const std::vector<std::string>& lines, std::string_view kind) {
   std::string html;
   for (const std::string& line : lines) html += fmt::format("<p class=\"{}\">{}</p>\n", kind, markup_text(line));
   return html;
@@ -39,7 +39,7 @@ std::string lossless_html(const Losslessness& lossless) {
   const char* sign = !lossless.holds() ? "FAILED: " : lossless.compared == 0 ? "" : "\u2714 ";
   return fmt::format("<p class=\"lossless {}\" id=\"lossless\">{}{}</p>\n", kind, sign,
                      markup_text(losslessness_text(lossless))) +
-         paragraphs(lossless.failures, "failed");
+         html_paragraphs(lossless.failures, "failed");
 }
 
 std::string navigation(const Page& page) {
@@ -61,7 +61,7 @@ std::string table_html(const Table& table) {
 
 std::string section_html(const ReportSection& section) {
   std::string html = fmt::format("<section id=\"{}\">\n<h2>{}</h2>\n", section.id, markup_text(section.title));
-  html += paragraphs(section.failures, "failed") + paragraphs(section.words, "soft");
+  html += html_paragraphs(section.failures, "failed") + html_paragraphs(section.words, "soft");
   for (const Table& table : section.tables)
     if (!table.folded) html += table_html(table);
   if (!section.charts.empty()) html += "<div class=\"charts\">\n";
@@ -125,7 +125,7 @@ std::string page_html(const Page& page) {
                       kPageStyle, kChartStyle);
   html += lossless_html(page.lossless);
   html += fmt::format("<h1>{}</h1>\n", markup_text(page.title));
-  html += paragraphs(page.failures, "failed") + paragraphs(page.words, "soft") + navigation(page);
+  html += html_paragraphs(page.failures, "failed") + html_paragraphs(page.words, "soft") + navigation(page);
   for (const ReportSection& section : page.sections) html += section_html(section);
   html += turns_html(page) + configuration_html(page) + "</main>\n" + embedded_turns(page);
   return html + fmt::format("<script>\n{}</script>\n</body>\n</html>\n", kPageScript);

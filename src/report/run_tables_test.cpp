@@ -8,9 +8,10 @@ namespace {
 
 using Json = nlohmann::json;
 
-const PaperTable kPaper = {.source = "A paper, Table 1",
-                           .columns = {"mean", "p50", "p90", "p99"},
-                           .rows = {{"speed_up", {1.27, std::nullopt, 1.84, 2.46}}, {"accept_L", {3.17, 3, 6, 8}}}};
+const PaperTable kPaperTable = {
+    .source = "A paper, Table 1",
+    .columns = {"mean", "p50", "p90", "p99"},
+    .rows = {{"speed_up", {1.27, std::nullopt, 1.84, 2.46}}, {"accept_L", {3.17, 3, 6, 8}}}};
 const std::map<std::string, Json> kPrinted = {{"speed-up", Json::array({1.27, nullptr, 1.84, 2.46})},
                                               {"accept_L", Json::array({3.17, 3, 6, 8})}};
 
@@ -22,7 +23,7 @@ class RunTables : public ReportTest {
     for (std::size_t i = 0; i < 5; ++i)
       left.turns[i].baseline->retimed = TurnSeconds{0.01, 0.5 + 0.1 * static_cast<double>(i)};
     right.turns[3].baseline->tokens.back() += 1;
-    make_report({write("left", left), write("right", right)}, {.paper = {kPaper}});
+    make_report({write("left", left), write("right", right)}, {.paper = {kPaperTable}});
     for (const char* label : {"left", "right"}) turns_[label] = plain_turns(folder_ / label);
   }
 

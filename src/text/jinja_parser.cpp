@@ -18,12 +18,12 @@ namespace {
 constexpr std::size_t kMaxSourceBytes = std::size_t{1} << 20;
 
 // Counts the blocks around us that have variables of their own.
-class Scope {
+class OpenScope {
  public:
-  explicit Scope(int& scopes) : scopes_(scopes) { ++scopes_; }
-  ~Scope() { --scopes_; }
-  Scope(const Scope&) = delete;
-  Scope& operator=(const Scope&) = delete;
+  explicit OpenScope(int& scopes) : scopes_(scopes) { ++scopes_; }
+  ~OpenScope() { --scopes_; }
+  OpenScope(const OpenScope&) = delete;
+  OpenScope& operator=(const OpenScope&) = delete;
 
  private:
   int& scopes_;
@@ -78,7 +78,7 @@ class StatementParser {
   // What follows the name and the arguments of a statement with a scope of its own, up to "{% end %}".
   Block parse_body(std::string_view end) {
     expect_block_end();
-    const Scope scope(scopes_);
+    const OpenScope scope(scopes_);
     Block body = parse_block({end});
     expect_last_tag(end);
     return body;
@@ -137,7 +137,7 @@ class StatementParser {
     if (tokens_.accept_name("if")) node.condition = expressions_.parse_expression();
     if (tokens_.at_name("recursive")) tokens_.fail("recursive loops are not supported");
     expect_block_end();
-    const Scope scope(scopes_);
+    const OpenScope scope(scopes_);
     ++loops_;
     node.body = parse_block({"else", "endfor"});
     --loops_;

@@ -12,22 +12,16 @@
 #include <vector>
 
 #include "tree/random_tree.h"
+#include "tree/tokens_to.h"
 
 namespace espalier {
 namespace {
 
 using Tokens = std::vector<std::int32_t>;
 
-template <typename Nodes>
-Tokens tokens_to(const Nodes& nodes, int node) {
-  Tokens tokens;
-  for (; node != 0; node = nodes[node].parent) tokens.insert(tokens.begin(), nodes[node].token);
-  return tokens;
-}
-
 using PathMap = std::map<Tokens, std::pair<double, SourceSet>>;
 
-PathMap paths_of(const TokenTree& tree) {
+PathMap sourced_paths(const TokenTree& tree) {
   PathMap paths;
   for (int node = 1; node < tree.size(); ++node) paths[tokens_to(tree, node)] = {tree[node].score, tree[node].sources};
   return paths;
@@ -116,7 +110,7 @@ TEST(Candidates, UnitingTreesEqualsAMapOfPaths) {
                          .score = own[parent].score - step,
                          .sources = 1u << drafter});
       }
-      for (const auto& [path, value] : paths_of(own.best(own.size()))) {
+      for (const auto& [path, value] : sourced_paths(own.best(own.size()))) {
         const auto [known, added] = expected.emplace(path, value);
         known->second = {std::max(known->second.first, value.first), known->second.second | value.second};
       }
@@ -125,7 +119,7 @@ TEST(Candidates, UnitingTreesEqualsAMapOfPaths) {
       else
         candidates.unite(own);
     }
-    ASSERT_EQ(paths_of(candidates.best(candidates.size())), expected);
+    ASSERT_EQ(sourced_paths(candidates.best(candidates.size())), expected);
   }
 }
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/random.h"
+#include "tree/tokens_to.h"
 
 namespace espalier {
 namespace {
@@ -46,12 +47,6 @@ class FixedDrafter {
  private:
   std::uint64_t seed_;
 };
-
-Tokens tokens_to(const Candidates& candidates, int id) {
-  Tokens tokens;
-  for (; id != 0; id = candidates[id].parent) tokens.insert(tokens.begin(), candidates[id].token);
-  return tokens;
-}
 
 DynamicGrowth grown(const GrowthOptions& options, const FixedDrafter& drafter) {
   DynamicGrowth growth(5, options, 1);
@@ -113,14 +108,9 @@ NaiveGrowth grow_all_the_way(const GrowthOptions& options, const FixedDrafter& d
   return result;
 }
 
-std::map<Tokens, double> paths_of(const TokenTree& tree) {
+std::map<Tokens, double> scored_paths(const TokenTree& tree) {
   std::map<Tokens, double> paths;
-  for (int node = 1; node < tree.size(); ++node) {
-    Tokens tokens;
-    for (int step : tree.path(node)) tokens.push_back(tree[step].token);
-    tokens.erase(tokens.begin());
-    paths[tokens] = tree[node].score;
-  }
+  for (int node = 1; node < tree.size(); ++node) paths[tokens_to(tree, node)] = tree[node].score;
   return paths;
 }
 
@@ -139,7 +129,7 @@ TEST(DynamicGrowth, StoppingEarlyGivesTheTreeOfGrowingAllTheWay) {
     const FixedDrafter drafter(seed);
     const DynamicGrowth growth = grown(options, drafter);
     const NaiveGrowth naive = grow_all_the_way(options, drafter);
-    ASSERT_EQ(paths_of(growth.finish()), naive.kept);
+    ASSERT_EQ(scored_paths(growth.finish()), naive.kept);
     ASSERT_EQ(growth.levels(), naive.levels_until_settled) << "stops exactly when the rule says so";
     ++(growth.levels() < options.depth ? early : full);
   }

@@ -13,6 +13,7 @@
 
 #include "base/random.h"
 #include "tree/dynamic_growth.h"
+#include "tree/tokens_to.h"
 
 namespace espalier {
 namespace {
@@ -40,12 +41,6 @@ Drafter heads(int count, int ranks) {
       guesses.push_back({100 * head + 101 + rank, -0.5 * (rank + 1)});
     return guesses;
   };
-}
-
-Tokens tokens_to(const Candidates& candidates, int id) {
-  Tokens tokens;
-  for (; id != 0; id = candidates[id].parent) tokens.insert(tokens.begin(), candidates[id].token);
-  return tokens;
 }
 
 // The loop that drives either kind of growth.

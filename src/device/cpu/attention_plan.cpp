@@ -3,16 +3,14 @@
 #include <algorithm>
 #include <cstring>
 
+#include "device/host_views.h"
+
 namespace espalier::cpu {
 namespace {
 
 constexpr std::int64_t kTileRowsOfAttention = 16;  // more would push keys and sums out of the first-level cache
 
-const std::int32_t* ints(ConstView view, std::int64_t row = 0) {
-  return reinterpret_cast<const std::int32_t*>(view.data()) + row * view.row_stride();
-}
-
-std::int64_t round_up(std::int64_t n) {
+std::int64_t whole_panels(std::int64_t n) {
   return (n + kPanel - 1) / kPanel * kPanel;
 }
 
@@ -94,8 +92,8 @@ void AttentionPlan::finish_tile(std::int64_t first, std::int64_t end, const std:
   tile.blocks = blocks;
   tile.first = least;
   tile.columns = most - least;
-  tile.tail_column = round_up(tile.columns);
-  tile.score_stride = tile.tail_column + round_up(longest_tail);
+  tile.tail_column = whole_panels(tile.columns);
+  tile.score_stride = tile.tail_column + whole_panels(longest_tail);
   tiles_.push_back(tile);
   first_rows_.push_back(first);
 }

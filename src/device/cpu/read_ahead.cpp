@@ -3,7 +3,7 @@
 namespace espalier::cpu {
 namespace {
 
-constexpr std::int64_t kLine = 64, kLinesPerCall = 8;
+constexpr std::int64_t kLineBytes = 64, kLinesPerCall = 8;
 constexpr std::int64_t kPanels = 4;             // side by side, as the kernels read them
 constexpr std::int64_t kMostBytes = 64 * 1024;  // what a pause between two linears has time for
 
@@ -28,10 +28,10 @@ bool ReadAhead::fetch(int thread) {
   const std::int64_t first = target.line.load(std::memory_order_acquire);
   const std::uint8_t* const panel = target.panel.load(std::memory_order_relaxed);
   const std::int64_t panel_bytes = target.panel_bytes.load(std::memory_order_relaxed);
-  const std::int64_t most = (kPanels * panel_bytes < kMostBytes ? kPanels * panel_bytes : kMostBytes) / kLine;
+  const std::int64_t most = (kPanels * panel_bytes < kMostBytes ? kPanels * panel_bytes : kMostBytes) / kLineBytes;
   if (panel == nullptr || first >= most) return false;
   for (std::int64_t line = first; line < first + kLinesPerCall; ++line)
-    __builtin_prefetch(panel + line % kPanels * panel_bytes + line / kPanels * kLine);
+    __builtin_prefetch(panel + line % kPanels * panel_bytes + line / kPanels * kLineBytes);
   // The caller may have set a new target meanwhile; then this one is not counted.
   std::int64_t expected = first;
   target.line.compare_exchange_strong(expected, first + kLinesPerCall, std::memory_order_relaxed);
