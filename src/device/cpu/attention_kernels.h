@@ -259,7 +259,7 @@ struct SeenKeys {
   std::int64_t count;
 };
 
-// Pairs wait here until four of them see the same keys.
+// Pairs wait here until kWeighedPairs of them see the same keys: at most four.
 class PairBatch {
  public:
   PairBatch(const Sums& sums, const float* values) : sums_(sums), values_(values) {}
@@ -267,7 +267,7 @@ class PairBatch {
   void add(const SeenKeys& seen) {
     if (size_ > 0 && (waiting_[0].first != seen.first || waiting_[0].count != seen.count)) flush();
     waiting_[size_++] = seen;
-    if (size_ == 4) flush();
+    if (size_ == kWeighedPairs) flush();
   }
   void flush() {
     switch (size_) {

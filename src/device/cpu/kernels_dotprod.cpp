@@ -3,11 +3,12 @@
 
 #include "device/cpu/kernel_table.h"
 #include "device/cpu/linear_kernels_halves.h"
+#include "device/cpu/linear_kernels_lanes.h"
 
 namespace espalier::cpu {
 namespace {
 
-constexpr Kernels kSdotKernels = with_halved_linears<SdotUnit>(kKernels);
+constexpr Kernels kSdotKernels = with_halved_linears<SdotUnit>(with_lanes(kKernels));
 
 }  // namespace
 

@@ -3,12 +3,13 @@
 
 #include "device/cpu/kernel_table.h"
 #include "device/cpu/linear_kernels_i8mm.h"
+#include "device/cpu/linear_kernels_lanes.h"
 
 namespace espalier::cpu {
 namespace {
 
 constexpr Kernels with_smmla() {
-  Kernels kernels = with_halved_linears<SmmlaUnit>(kKernels);
+  Kernels kernels = with_halved_linears<SmmlaUnit>(with_lanes(kKernels));
   kernels.quantise = quantise_paired;
   return kernels;
 }

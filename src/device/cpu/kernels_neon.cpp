@@ -2,11 +2,17 @@
 #include "device/cpu/simd_neon.h"
 
 #include "device/cpu/kernel_table.h"
+#include "device/cpu/linear_kernels_lanes.h"
 
 namespace espalier::cpu {
+namespace {
+
+constexpr Kernels kNeonKernels = with_lanes(kKernels);
+
+}  // namespace
 
 const Kernels& neon_kernels() {
-  return kKernels;
+  return kNeonKernels;
 }
 
 }  // namespace espalier::cpu

@@ -9,10 +9,11 @@
 //   Sums<R>                   the float sums of half a panel for R rows
 //   add_part, add_minimum     a block of a half into the sums, in the order of the contract
 //   quarter                   four sums of one row, outputs ascending
-// Any offset of the format is subtracted before, so all integers are signed. One row alone keeps the common kernel.
+// Any offset of the format is subtracted before, so all integers are signed. One row alone: linear_kernels_one_row.h.
 #pragma once
 
 #include "device/cpu/linear_kernels.h"
+#include "device/cpu/linear_kernels_one_row.h"
 
 namespace espalier::cpu {
 namespace {
@@ -145,9 +146,10 @@ inline void store_tile(const LinearCall& call, std::int64_t panel, std::int64_t 
   }
 }
 
-// One tile of rows: each block of the panel is used as soon as it is decoded.
+// One tile of rows: each block of the panel is used as soon as it is decoded. Flattened, like the loops below: nothing
+// in them may become a call.
 template <typename Unit, typename Format, int R>
-void halved_panel_for_one_tile(const LinearCall& call, std::int64_t index, GroupAhead& ahead) {
+[[gnu::flatten]] void halved_panel_for_one_tile(const LinearCall& call, std::int64_t index, GroupAhead& ahead) {
   const std::int64_t blocks = call.inputs / kBlock;
   const BlockActivations<R>* const x = block_tile<R>(call.tiles, 0, blocks);
   typename Unit::template Sums<R> acc[2];
@@ -162,7 +164,8 @@ void halved_panel_for_one_tile(const LinearCall& call, std::int64_t index, Group
 }
 
 template <typename Unit, typename Format, int R>
-void halved_tile(const LinearCall& call, const HalvedBlock<Unit>* panel, std::int64_t index, std::int64_t first) {
+[[gnu::flatten]] void halved_tile(const LinearCall& call, const HalvedBlock<Unit>* panel, std::int64_t index,
+                                  std::int64_t first) {
   const std::int64_t blocks = call.inputs / kBlock;
   const BlockActivations<R>* const x = block_tile<R>(call.tiles, first, blocks);
   typename Unit::template Sums<R> acc[2];
@@ -175,15 +178,21 @@ void halved_tile(const LinearCall& call, const HalvedBlock<Unit>* panel, std::in
   store_tile<Unit, R>(call, index, first, acc);
 }
 
+template <typename Unit, typename Format>
+[[gnu::flatten]] void halve_panel(const LinearCall& call, std::int64_t index, GroupAhead& ahead,
+                                  HalvedBlock<Unit>* to) {
+  const std::int64_t blocks = call.inputs / kBlock;
+  for (std::int64_t b = 0; b < blocks; ++b) {
+    ahead.fetch();
+    halve_block<Unit, Format>(call.panels + index * call.panel_bytes, blocks, b, to[b]);
+  }
+}
+
 // Several tiles: the whole panel is decoded once, into memory that stays in the cache.
 template <typename Unit, typename Format>
 void halved_panel_for_tiles(const LinearCall& call, std::int64_t index, GroupAhead& ahead) {
-  const std::int64_t blocks = call.inputs / kBlock;
   auto* const panel = reinterpret_cast<HalvedBlock<Unit>*>(call.scratch);
-  for (std::int64_t b = 0; b < blocks; ++b) {
-    ahead.fetch();
-    halve_block<Unit, Format>(call.panels + index * call.panel_bytes, blocks, b, panel[b]);
-  }
+  halve_panel<Unit, Format>(call, index, ahead, panel);
   for_each_tile(call.rows, [&](auto count, std::int64_t first) {
     halved_tile<Unit, Format, decltype(count)::kCount>(call, panel, index, first);
   });
@@ -202,14 +211,11 @@ void halved_panel(const LinearCall& call, std::int64_t index, GroupAhead& ahead)
 
 template <typename Unit, typename Format>
 void halved_linear(const LinearCall& call, std::int64_t panel_begin, std::int64_t panel_end) {
+  if (call.rows == 1) return linear_of_one_row<Format>(call, panel_begin, panel_end);
   for (std::int64_t i = panel_begin; i < panel_end; i += kGroupPanels) {
     const std::int64_t end = i + kGroupPanels < panel_end ? i + kGroupPanels : panel_end;
     GroupAhead ahead(call, i, end - i);
-    if (call.rows == 1) {
-      block_tile_of_group<Format, 1>(call, i, end, 0, ahead);
-    } else {
-      for (std::int64_t j = i; j < end; ++j) halved_panel<Unit, Format>(call, j, ahead);
-    }
+    for (std::int64_t j = i; j < end; ++j) halved_panel<Unit, Format>(call, j, ahead);
   }
 }
 

@@ -26,6 +26,7 @@ struct Mask {
 constexpr int kTileRows = 4;                  // sixteen registers hold no more sums
 constexpr int kFloatPanels[] = {4, 2, 1, 1};  // panels side by side for 1, 2, ... rows of float weights
 constexpr int kBlockPanels[] = {4, 2, 1, 1};  // and of block-quantised ones
+constexpr int kWeighedPairs = 4;              // rows and heads whose weighted sums of values run side by side
 
 inline F32 load(const float* p) {
   return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)};
@@ -315,7 +316,9 @@ struct Dot<8> {
   }
 };
 
-inline void prefetch(const void* p) {
+// Inlined before anything else: g++ takes a function that only prefetches for one without effect, and leaves out its
+// calls.
+[[gnu::always_inline]] inline void prefetch(const void* p) {
   _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0);
 }
 

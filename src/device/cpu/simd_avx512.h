@@ -23,6 +23,7 @@ using Mask = __mmask16;
 constexpr int kTileRows = 8;  // 8 float and 8 integer sums, 8 decoded groups, scale and minimum: 26 registers
 constexpr int kFloatPanels[] = {4, 4, 2, 2, 2, 2, 2, 2};  // panels side by side for 1, 2, ... rows of float weights
 constexpr int kBlockPanels[] = {4, 4, 4, 2, 2, 1, 1, 1};  // and of block-quantised ones
+constexpr int kWeighedPairs = 4;  // rows and heads whose weighted sums of values run side by side
 
 inline __mmask16 first_lanes(std::int64_t n) {
   return static_cast<__mmask16>((1u << n) - 1u);
@@ -232,7 +233,9 @@ struct Dot {
   I32 total() const { return {sum}; }
 };
 
-inline void prefetch(const void* p) {
+// Inlined before anything else: g++ takes a function that only prefetches for one without effect, and leaves out its
+// calls.
+[[gnu::always_inline]] inline void prefetch(const void* p) {
   _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0);
 }
 

@@ -1,6 +1,7 @@
 // Sixteen floats, sixteen integers or sixty-four bytes in four NEON registers. Included by one file per instruction
 // set, of which those compiled with dotprod use sdot; everything has internal linkage. The same names exist in
-// simd_avx2.h and simd_avx512.h.
+// simd_avx2.h and simd_avx512.h. Every function is always inlined: to a compiler that counts statements, four registers
+// look like much code, and g++ soon refuses to inline any more of it, in the innermost loops too.
 #pragma once
 
 #include <arm_neon.h>
@@ -25,87 +26,88 @@ struct Mask {
 };
 
 constexpr int kTileRows = 4;                  // sixteen registers of integer sums, the others for weights and inputs
-constexpr int kFloatPanels[] = {4, 2, 1, 1};  // panels side by side for 1, 2, ... rows of float weights
+constexpr int kFloatPanels[] = {2, 2, 1, 1};  // panels side by side for 1, 2, ... rows of float weights
 constexpr int kBlockPanels[] = {2, 1, 1, 1};  // and of block-quantised ones
+constexpr int kWeighedPairs = 1;              // rows and heads whose weighted sums of values run side by side
 
 // The same operation on each of the four registers.
 template <typename Result, typename Operation>
-inline Result each(const Operation& operation) {
+[[gnu::always_inline]] inline Result each(const Operation& operation) {
   return {{operation(0), operation(1), operation(2), operation(3)}};
 }
 
-inline F32 load(const float* p) {
+[[gnu::always_inline]] inline F32 load(const float* p) {
   return each<F32>([&](int i) { return vld1q_f32(p + 4 * i); });
 }
-inline void store(float* p, F32 a) {
+[[gnu::always_inline]] inline void store(float* p, F32 a) {
   for (int i = 0; i < 4; ++i) vst1q_f32(p + 4 * i, a.v[i]);
 }
-inline F32 load_first(const float* p, std::int64_t n) {
+[[gnu::always_inline]] inline F32 load_first(const float* p, std::int64_t n) {
   float all[16] = {};
   __builtin_memcpy(all, p, static_cast<std::size_t>(n) * sizeof(float));
   return load(all);
 }
-inline void store_first(float* p, F32 a, std::int64_t n) {
+[[gnu::always_inline]] inline void store_first(float* p, F32 a, std::int64_t n) {
   float all[16];
   store(all, a);
   __builtin_memcpy(p, all, static_cast<std::size_t>(n) * sizeof(float));
 }
-inline F32 broadcast(float x) {
+[[gnu::always_inline]] inline F32 broadcast(float x) {
   const float32x4_t v = vdupq_n_f32(x);
   return {{v, v, v, v}};
 }
-inline F32 add(F32 a, F32 b) {
+[[gnu::always_inline]] inline F32 add(F32 a, F32 b) {
   return each<F32>([&](int i) { return vaddq_f32(a.v[i], b.v[i]); });
 }
-inline F32 sub(F32 a, F32 b) {
+[[gnu::always_inline]] inline F32 sub(F32 a, F32 b) {
   return each<F32>([&](int i) { return vsubq_f32(a.v[i], b.v[i]); });
 }
-inline F32 mul(F32 a, F32 b) {
+[[gnu::always_inline]] inline F32 mul(F32 a, F32 b) {
   return each<F32>([&](int i) { return vmulq_f32(a.v[i], b.v[i]); });
 }
-inline F32 div(F32 a, F32 b) {
+[[gnu::always_inline]] inline F32 div(F32 a, F32 b) {
   return each<F32>([&](int i) { return vdivq_f32(a.v[i], b.v[i]); });
 }
-inline F32 fma(F32 a, F32 b, F32 c) {
+[[gnu::always_inline]] inline F32 fma(F32 a, F32 b, F32 c) {
   return each<F32>([&](int i) { return vfmaq_f32(c.v[i], a.v[i], b.v[i]); });
 }
-inline F32 max(F32 a, F32 b) {
+[[gnu::always_inline]] inline F32 max(F32 a, F32 b) {
   return each<F32>([&](int i) { return vmaxq_f32(a.v[i], b.v[i]); });
 }
-inline F32 negate(F32 a) {
+[[gnu::always_inline]] inline F32 negate(F32 a) {
   return each<F32>([&](int i) { return vnegq_f32(a.v[i]); });
 }
-inline F32 round_to_even(F32 a) {
+[[gnu::always_inline]] inline F32 round_to_even(F32 a) {
   return each<F32>([&](int i) { return vrndnq_f32(a.v[i]); });
 }
 
-inline Mask less(F32 a, F32 b) {
+[[gnu::always_inline]] inline Mask less(F32 a, F32 b) {
   return each<Mask>([&](int i) { return vcltq_f32(a.v[i], b.v[i]); });
 }
-inline Mask equal(F32 a, F32 b) {
+[[gnu::always_inline]] inline Mask equal(F32 a, F32 b) {
   return each<Mask>([&](int i) { return vceqq_f32(a.v[i], b.v[i]); });
 }
-inline Mask is_nan(F32 a) {
+[[gnu::always_inline]] inline Mask is_nan(F32 a) {
   return each<Mask>([&](int i) { return vmvnq_u32(vceqq_f32(a.v[i], a.v[i])); });
 }
-inline Mask no_lanes() {
+[[gnu::always_inline]] inline Mask no_lanes() {
   const uint32x4_t none = vdupq_n_u32(0);
   return {{none, none, none, none}};
 }
-inline Mask either(Mask a, Mask b) {
+[[gnu::always_inline]] inline Mask either(Mask a, Mask b) {
   return each<Mask>([&](int i) { return vorrq_u32(a.v[i], b.v[i]); });
 }
-inline std::uint32_t lane_bits(Mask m) {
+[[gnu::always_inline]] inline std::uint32_t lane_bits(Mask m) {
   const uint32x4_t bit = {1, 2, 4, 8};
   std::uint32_t bits = 0;
   for (int i = 0; i < 4; ++i) bits |= vaddvq_u32(vandq_u32(m.v[i], bit)) << (4 * i);
   return bits;
 }
-inline F32 select(Mask m, F32 yes, F32 no) {
+[[gnu::always_inline]] inline F32 select(Mask m, F32 yes, F32 no) {
   return each<F32>([&](int i) { return vbslq_f32(m.v[i], yes.v[i], no.v[i]); });
 }
 // Lanes [0, n) of a, the others of b.
-inline F32 select_first(std::int64_t n, F32 a, F32 b) {
+[[gnu::always_inline]] inline F32 select_first(std::int64_t n, F32 a, F32 b) {
   const uint32x4_t lane = {0, 1, 2, 3};
   const uint32x4_t count = vdupq_n_u32(static_cast<std::uint32_t>(n));
   const Mask first = each<Mask>(
@@ -113,23 +115,23 @@ inline F32 select_first(std::int64_t n, F32 a, F32 b) {
   return select(first, a, b);
 }
 
-inline I32 to_int(F32 a) {
+[[gnu::always_inline]] inline I32 to_int(F32 a) {
   return each<I32>([&](int i) { return vcvtnq_s32_f32(a.v[i]); });
 }
-inline F32 to_float(I32 a) {
+[[gnu::always_inline]] inline F32 to_float(I32 a) {
   return each<F32>([&](int i) { return vcvtq_f32_s32(a.v[i]); });
 }
-inline I32 magnitude_bits(F32 a) {
+[[gnu::always_inline]] inline I32 magnitude_bits(F32 a) {
   return each<I32>([&](int i) { return vandq_s32(vreinterpretq_s32_f32(a.v[i]), vdupq_n_s32(0x7fffffff)); });
 }
-inline I32 max(I32 a, I32 b) {
+[[gnu::always_inline]] inline I32 max(I32 a, I32 b) {
   return each<I32>([&](int i) { return vmaxq_s32(a.v[i], b.v[i]); });
 }
-inline std::int32_t reduce_max(I32 a) {
+[[gnu::always_inline]] inline std::int32_t reduce_max(I32 a) {
   return vmaxvq_s32(vmaxq_s32(vmaxq_s32(a.v[0], a.v[1]), vmaxq_s32(a.v[2], a.v[3])));
 }
 // Sixteen bytes; returns their sum.
-inline std::int32_t store_as_bytes(std::int8_t* p, I32 a) {
+[[gnu::always_inline]] inline std::int32_t store_as_bytes(std::int8_t* p, I32 a) {
   const int16x8_t low = vcombine_s16(vmovn_s32(a.v[0]), vmovn_s32(a.v[1]));
   const int16x8_t high = vcombine_s16(vmovn_s32(a.v[2]), vmovn_s32(a.v[3]));
   const int8x16_t bytes = vcombine_s8(vmovn_s16(low), vmovn_s16(high));
@@ -137,37 +139,37 @@ inline std::int32_t store_as_bytes(std::int8_t* p, I32 a) {
   return vaddlvq_s8(bytes);
 }
 
-inline float32x4_t power_of_two(int32x4_t n) {
+[[gnu::always_inline]] inline float32x4_t power_of_two(int32x4_t n) {
   return vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(n, vdupq_n_s32(127)), 23));
 }
-inline float32x4_t times_power_of_two(float32x4_t p, float32x4_t n) {
+[[gnu::always_inline]] inline float32x4_t times_power_of_two(float32x4_t p, float32x4_t n) {
   const int32x4_t whole = vcvtnq_s32_f32(n), half = vshrq_n_s32(whole, 1);
   return vmulq_f32(vmulq_f32(p, power_of_two(half)), power_of_two(vsubq_s32(whole, half)));
 }
 // p * 2^n, n whole, in two factors as base/math.h has them.
-inline F32 times_power_of_two(F32 p, F32 n) {
+[[gnu::always_inline]] inline F32 times_power_of_two(F32 p, F32 n) {
   return each<F32>([&](int i) { return times_power_of_two(p.v[i], n.v[i]); });
 }
 
-inline float reduce_max(F32 a) {
+[[gnu::always_inline]] inline float reduce_max(F32 a) {
   return vmaxvq_f32(vmaxq_f32(vmaxq_f32(a.v[0], a.v[1]), vmaxq_f32(a.v[2], a.v[3])));
 }
-inline float32x4_t add_halves_8_and_4(F32 a) {
+[[gnu::always_inline]] inline float32x4_t add_halves_8_and_4(F32 a) {
   return vaddq_f32(vaddq_f32(a.v[0], a.v[2]), vaddq_f32(a.v[1], a.v[3]));
 }
-inline float32x4_t add_halves_2(float32x4_t a, float32x4_t b) {
+[[gnu::always_inline]] inline float32x4_t add_halves_2(float32x4_t a, float32x4_t b) {
   const float64x2_t x = vreinterpretq_f64_f32(a), y = vreinterpretq_f64_f32(b);
   return vaddq_f32(vreinterpretq_f32_f64(vzip1q_f64(x, y)), vreinterpretq_f32_f64(vzip2q_f64(x, y)));
 }
 // 8+8, 4+4, 2+2, 1+1, as dot16 ends.
-inline float add_halves(F32 a) {
+[[gnu::always_inline]] inline float add_halves(F32 a) {
   const float32x4_t s4 = add_halves_8_and_4(a);
   const float32x2_t s2 = vadd_f32(vget_low_f32(s4), vget_high_f32(s4));
   return vget_lane_f32(s2, 0) + vget_lane_f32(s2, 1);
 }
 // Lane i becomes add_halves of the i-th of sixteen sums: the same additions for four of them at once.
 template <typename Sum>
-inline F32 add_halves_of_16(const Sum& sum) {
+[[gnu::always_inline]] inline F32 add_halves_of_16(const Sum& sum) {
   const auto two = [&](int first) {
     const float32x4_t a = add_halves_8_and_4(sum(first));
     return add_halves_2(a, add_halves_8_and_4(sum(first + 1)));
@@ -178,13 +180,15 @@ inline F32 add_halves_of_16(const Sum& sum) {
   });
 }
 
-inline F32 load_f16(const std::uint16_t* p) {
-  return each<F32>([&](int i) { return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p + 4 * i))); });
+[[gnu::always_inline]] inline F32 load_f16(const std::uint16_t* p) {
+  const float16x8_t low = vreinterpretq_f16_u16(vld1q_u16(p)), high = vreinterpretq_f16_u16(vld1q_u16(p + 8));
+  return {{vcvt_f32_f16(vget_low_f16(low)), vcvt_high_f32_f16(low), vcvt_f32_f16(vget_low_f16(high)),
+           vcvt_high_f32_f16(high)}};
 }
-inline F32 load_bf16(const std::uint16_t* p) {
+[[gnu::always_inline]] inline F32 load_bf16(const std::uint16_t* p) {
   return each<F32>([&](int i) { return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(p + 4 * i), 16)); });
 }
-inline void store_f16(std::uint16_t* p, F32 a) {
+[[gnu::always_inline]] inline void store_f16(std::uint16_t* p, F32 a) {
   const Mask nans = is_nan(a);
   for (int i = 0; i < 4; ++i) {
     const uint16x4_t half = vreinterpret_u16_f16(vcvt_f16_f32(a.v[i]));
@@ -192,7 +196,7 @@ inline void store_f16(std::uint16_t* p, F32 a) {
     vst1_u16(p + 4 * i, vbsl_u16(vmovn_u32(nans.v[i]), nan, half));
   }
 }
-inline void store_bf16(std::uint16_t* p, F32 a) {
+[[gnu::always_inline]] inline void store_bf16(std::uint16_t* p, F32 a) {
   const Mask nans = is_nan(a);
   for (int i = 0; i < 4; ++i) {
     const uint32x4_t bits = vreinterpretq_u32_f32(a.v[i]);
@@ -202,34 +206,34 @@ inline void store_bf16(std::uint16_t* p, F32 a) {
     vst1_u16(p + 4 * i, vshrn_n_u32(vbslq_u32(nans.v[i], nan, rounded), 16));
   }
 }
-inline F32 load_u8_as_float(const std::uint8_t* p) {
+[[gnu::always_inline]] inline F32 load_u8_as_float(const std::uint8_t* p) {
   const uint8x16_t bytes = vld1q_u8(p);
   const uint16x8_t low = vmovl_u8(vget_low_u8(bytes)), high = vmovl_u8(vget_high_u8(bytes));
   return {{vcvtq_f32_u32(vmovl_u16(vget_low_u16(low))), vcvtq_f32_u32(vmovl_u16(vget_high_u16(low))),
            vcvtq_f32_u32(vmovl_u16(vget_low_u16(high))), vcvtq_f32_u32(vmovl_u16(vget_high_u16(high)))}};
 }
-inline F32 load_i8_as_float(const std::uint8_t* p) {
+[[gnu::always_inline]] inline F32 load_i8_as_float(const std::uint8_t* p) {
   const int8x16_t bytes = vreinterpretq_s8_u8(vld1q_u8(p));
   const int16x8_t low = vmovl_s8(vget_low_s8(bytes)), high = vmovl_s8(vget_high_s8(bytes));
   return {{vcvtq_f32_s32(vmovl_s16(vget_low_s16(low))), vcvtq_f32_s32(vmovl_s16(vget_high_s16(low))),
            vcvtq_f32_s32(vmovl_s16(vget_low_s16(high))), vcvtq_f32_s32(vmovl_s16(vget_high_s16(high)))}};
 }
 
-inline Bytes load_bytes(const std::uint8_t* p) {
+[[gnu::always_inline]] inline Bytes load_bytes(const std::uint8_t* p) {
   return each<Bytes>([&](int i) { return vld1q_u8(p + 16 * i); });
 }
-inline void store_bytes(std::uint8_t* p, Bytes a) {
+[[gnu::always_inline]] inline void store_bytes(std::uint8_t* p, Bytes a) {
   for (int i = 0; i < 4; ++i) vst1q_u8(p + 16 * i, a.v[i]);
 }
-inline Bytes low_nibbles(Bytes a) {
+[[gnu::always_inline]] inline Bytes low_nibbles(Bytes a) {
   return each<Bytes>([&](int i) { return vandq_u8(a.v[i], vdupq_n_u8(0x0f)); });
 }
-inline Bytes high_nibbles(Bytes a) {
+[[gnu::always_inline]] inline Bytes high_nibbles(Bytes a) {
   return each<Bytes>([&](int i) { return vshrq_n_u8(a.v[i], 4); });
 }
 // a | bits `from`, `from` + 1, ... of b that `mask` keeps after they have moved to bit 4.
 template <int from, int mask>
-inline Bytes with_high_bits(Bytes a, Bytes b) {
+[[gnu::always_inline]] inline Bytes with_high_bits(Bytes a, Bytes b) {
   return each<Bytes>([&](int i) {
     uint8x16_t moved;
     if constexpr (from <= 4) {
@@ -241,13 +245,13 @@ inline Bytes with_high_bits(Bytes a, Bytes b) {
   });
 }
 // Signed weights stay as they are.
-inline Bytes from_signed(Bytes a) {
+[[gnu::always_inline]] inline Bytes from_signed(Bytes a) {
   return a;
 }
 constexpr int kSignedShift = -1;
 
 // Adds the products of four bytes each: weights (signed, or unsigned below 128) times signed inputs.
-inline int32x4_t add_four_products(int32x4_t sum, int8x16_t w, int8x16_t x) {
+[[gnu::always_inline]] inline int32x4_t add_four_products(int32x4_t sum, int8x16_t w, int8x16_t x) {
 #if defined(__ARM_FEATURE_DOTPROD)
   return vdotq_s32(sum, w, x);
 #else
@@ -274,7 +278,7 @@ struct Dot {
   I32 total() const { return {{sum[0], sum[1], sum[2], sum[3]}}; }
 };
 
-inline void prefetch(const void* p) {
+[[gnu::always_inline]] inline void prefetch(const void* p) {
   __builtin_prefetch(p);
 }
 
