@@ -113,7 +113,7 @@ class Traces(RecordTest):
     def test_a_trace_has_a_record_for_the_turn_and_for_every_round(self):
         answer = json.loads(self.generate("--draft", "ngram", "--json"))
         header, turn, *rounds = records_of(self.trace)
-        self.assertEqual((header["kind"], header["schema"], header["rank"], header["world"]), ("trace", 1, 0, 1))
+        self.assertEqual((header["kind"], header["schema"], header["rank"], header["world"]), ("trace", 2, 0, 1))
         self.assertEqual(header["configuration"]["model"]["path"], MODEL)
         self.assertEqual((turn["kind"], turn["prompt_id"], turn["tokens"]), ("turn", "generate", answer["tokens"]))
         self.assertEqual([record["accepted"] for record in rounds], answer["accept_lengths"])
@@ -215,7 +215,7 @@ class Traces(RecordTest):
     def test_other_versions_and_other_files_are_refused_in_one_line(self):
         self.generate("--draft", "none")
         (_, header), (turn, _) = frames_of(self.trace.read_bytes())
-        for field, value, message in [("schema", 2, "a trace of schema"), ("version", "0.0.9", "a trace of version"),
+        for field, value, message in [("schema", 1, "a trace of schema"), ("version", "0.0.9", "a trace of version"),
                                       ("kind", "log", "expected a trace of espalier")]:
             self.trace.write_bytes(compress(json.dumps({**json.loads(header), field: value})) + turn)
             for command in (["trace", "show"], ["trace", "stats"], ["replay"]):
@@ -310,35 +310,35 @@ class Dumps(RecordTest):
         self.at = self.answer.index(token)
         self.model = model_that_fails_at(token, self.folder / "broken.gguf")
 
-    def fail(self, *flags):
+    def fail_an_answer(self, *flags):
         line = self.refused("; dump: ", "generate", "--model", self.model, "-n", 24, "--ignore-eos", "--json", *flags, "hello")
         return Path(line.strip().split("; dump: ")[1])
 
     def test_a_failure_leaves_a_dump_with_everything_but_the_weights(self):
-        path = self.fail("--draft", "ngram", "--dump-dir", self.folder / "dumps")
+        path = self.fail_an_answer("--draft", "ngram", "--dump-dir", self.folder / "dumps")
         self.assertEqual(list((self.folder / "dumps").iterdir()), [path])
         self.assertRegex(path.name, r"^espalier-dump-\d{8}T\d{6}Z-\d+\.json$")
         dump = json.loads(path.read_text())
-        self.assertEqual((dump["kind"], dump["schema"], dump["failure"], dump["stage"]), ("dump", 1, "error", "accept"))
+        self.assertEqual((dump["kind"], dump["schema"], dump["failure"], dump["stage"]), ("dump", 2, "error", "accept"))
         self.assertEqual(dump["answered"] + dump["drawn"], self.answer[:self.at + 1])
         self.assertEqual(dump["tables"]["token"][:len(dump["tree"]["tokens"])], dump["tree"]["tokens"])
         self.assertEqual(dump["cache"]["committed"], len(dump["prompt"]) + len(dump["answered"]) - 1)
         self.assertEqual(dump["configuration"]["model"]["path"], self.model)
 
     def test_a_dump_lies_in_the_current_directory_unless_another_is_named(self):
-        path = self.fail("--draft", "none")
+        path = self.fail_an_answer("--draft", "none")
         self.assertEqual(path.parent, Path("."))
         self.assertTrue((self.folder / path).exists())
 
     def test_the_failure_comes_again_on_every_device(self):
-        path = self.fail("--draft", "ngram")
+        path = self.fail_an_answer("--draft", "ngram")
         for device in DEVICES:
             with self.subTest(device=device):
                 shown = self.good("replay", path, *device, code=1)
                 self.assertTrue(shown.endswith("reproduced: the same error\n"), shown)
 
     def test_a_failure_that_is_gone_is_not_reproduced(self):
-        path = self.folder / self.fail("--draft", "ngram")
+        path = self.folder / self.fail_an_answer("--draft", "ngram")
         dump = json.loads(path.read_text())
         dump["configuration"]["model"]["sha256"] = hashlib.sha256(Path(MODEL).read_bytes()).hexdigest()
         path.write_text(json.dumps(dump))
@@ -346,7 +346,7 @@ class Dumps(RecordTest):
         self.assertTrue(shown.endswith("not reproduced: no error\n"), shown)
 
     def test_a_mismatch_that_is_gone_is_not_reproduced(self):
-        path = self.folder / self.fail("--draft", "ngram")
+        path = self.folder / self.fail_an_answer("--draft", "ngram")
         dump = json.loads(path.read_text())
         dump["configuration"]["model"]["sha256"] = hashlib.sha256(Path(MODEL).read_bytes()).hexdigest()
         drawn = self.answer[len(dump["answered"]):][:1]
@@ -356,7 +356,7 @@ class Dumps(RecordTest):
         self.assertTrue(shown.endswith("not reproduced: both routes give the same tokens\n"), shown)
 
     def test_a_dump_that_the_model_cannot_run_is_refused(self):
-        path = self.folder / self.fail("--draft", "ngram")
+        path = self.folder / self.fail_an_answer("--draft", "ngram")
         dump = json.loads(path.read_text())
         for change, message in [({"prompt": [272]}, "token 272, the vocabulary has 272"),
                                 ({"draw": {**dump["draw"], "logit_bias": [[272, 1]]}}, "token 272, the vocabulary has 272"),
@@ -365,17 +365,17 @@ class Dumps(RecordTest):
             self.assertIn(f"espalier: {path}: ", self.refused(message, "replay", path))
 
     def test_a_model_of_the_same_size_is_not_taken_for_the_same(self):
-        self.refused("SHA-256", "replay", self.fail("--draft", "none"), "--model", MODEL)
+        self.refused("SHA-256", "replay", self.fail_an_answer("--draft", "none"), "--model", MODEL)
 
     def test_a_failure_in_the_prompt_comes_again_too(self):
         prompt = json.loads(self.good("tokenize", "--model", MODEL, "--json", "hello"))[-1]["id"]
         self.model = model_that_fails_at(prompt, self.folder / "broken.gguf")
-        path = self.fail("--draft", "none", "--raw")
+        path = self.fail_an_answer("--draft", "none", "--raw")
         self.assertEqual(json.loads((self.folder / path).read_text())["stage"], "prefill")
         self.assertIn("reproduced: the same error", self.good("replay", path, code=1))
 
     def test_a_round_that_failed_before_it_had_a_tree_is_drafted_again(self):
-        path = self.folder / self.fail("--draft", "ngram")
+        path = self.folder / self.fail_an_answer("--draft", "ngram")
         dump = json.loads(path.read_text())
         path.write_text(json.dumps({**dump, "stage": "draft", "tree": None, "tables": None, "drawn": []}))
         shown = self.good("replay", path, code=1)
@@ -387,7 +387,7 @@ class Dumps(RecordTest):
         self.assertLessEqual(result.stderr.count("; dump: "), 1)
 
     def test_dumps_of_other_versions_are_refused(self):
-        path = self.folder / self.fail("--draft", "none")
+        path = self.folder / self.fail_an_answer("--draft", "none")
         dump = json.loads(path.read_text())
         for field, value, message in [("schema", 7, "a dump of schema"), ("version", "0.0.9", "a dump of version"),
                                       ("kind", "trace", "expected a dump of espalier"), ("prompt", [], "expected a prompt")]:
