@@ -34,7 +34,7 @@ from heads.loading import load_head
 from heads.medusa import load_medusa, predict
 from heads.teachers import read_teacher
 
-from pipeline import card, export, labels, simulate, soft_loss, step_attention, trainer, trees
+from pipeline import card, export, labels, plot, simulate, soft_loss, step_attention, trainer, trees
 from pipeline.config import (
     Config,
     Eagle3Config,
@@ -801,6 +801,30 @@ class Training(Scratch):
         self.assertAlmostEqual(max(rates), 1.0)
         self.assertAlmostEqual(rates[60], 0.55)
         self.assertAlmostEqual(rates[110], 0.1)
+
+
+class Curves(unittest.TestCase):
+    def test_are_running_means_of_what_is_a_number(self):
+        nan = float("nan")
+        self.assertEqual(plot.smoothed([1.0, 3.0, nan, 8.0], 2), [1.0, 2.0, 3.0, 8.0])
+        self.assertTrue(np.isnan(plot.smoothed([nan, 1.0], 1)[0]))
+
+    def test_ticks_are_round_and_reach_from_zero_to_the_top(self):
+        self.assertEqual(plot.ticks(0.816), [0, 0.2, 0.4, 0.6, 0.8])
+        self.assertEqual(plot.ticks(8000), [0, 2000, 4000, 6000, 8000])
+        for top in (1e-9, 0.03, 1.0, 2.4, 7.0, 99.0, 123456.0):
+            self.assertLessEqual(plot.ticks(top)[-1], top * (1 + 1e-9))
+            self.assertTrue(5 <= len(plot.ticks(top)) <= 11, top)
+
+    def test_every_depth_is_drawn_though_a_batch_gave_no_number(self):
+        with tempfile.TemporaryDirectory() as name:
+            rows = [{"step": step, "losses": [float("nan"), 2.0], "accuracies": [0.5, 0.25]} for step in (25, 50)]
+            (Path(name) / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+            plot.write_curves(Path(name))
+            svg = (Path(name) / "curves.svg").read_text()
+        xml.etree.ElementTree.fromstring(svg)
+        self.assertEqual(svg.count("<polyline"), 4)
+        self.assertNotIn("nan", svg)
 
 
 class Replay(unittest.TestCase):
