@@ -14,7 +14,8 @@ namespace espalier::testing {
 namespace {
 
 #ifdef ESPALIER_SANITIZED
-constexpr std::array kThreads = {2};  // sanitizers look for bad memory, which other numbers of threads share
+// Uneven shares alone: the conformance suite runs every op with 1 to 4 threads, under sanitizers too.
+constexpr std::array kThreads = {3};
 #else
 constexpr std::array kThreads = {1, 2, 3};
 #endif
