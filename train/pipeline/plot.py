@@ -9,9 +9,8 @@ from .files import written_whole
 
 WIDTH, HEIGHT, MARGIN, GAP = 520, 320, 48, 40
 COLOURS = ("#1b6ca8", "#d1495b", "#2e933c", "#8d5a97", "#c17817", "#3d8f8f", "#7a7a7a", "#a23b72")
-WINDOWS = 40  # a curve is a running mean over this part of it: batches differ more than a hundred steps bring
-TICKS = 4
-KEYS = ("losses", "accuracies")
+PARTS = 40  # running means go over the 40th part of a curve: batches differ more than a hundred steps bring
+TICKS = 4  # at least so many above zero
 
 
 def write_curves(folder: Path) -> None:
@@ -22,11 +21,14 @@ def write_curves(folder: Path) -> None:
         print(f"{path}: no metrics, no curves drawn", flush=True)
         return
     steps = [row["step"] for row in rows]
-    window = max(1, len(rows) // WINDOWS)
+    window = max(1, len(rows) // PARTS)
     note = f", mean of {window} batches" if window > 1 else ""
-    losses, accuracies = ([smoothed(curve, window) for curve in zip(*(row[key] for row in rows))] for key in KEYS)
-    panels = panel(f"loss{note}", steps, losses, 0)
-    panels += panel(f"accuracy of the best token{note}", steps, accuracies, WIDTH + GAP)
+
+    def by_depth(key: str) -> list[list[float]]:
+        return [smoothed(curve, window) for curve in zip(*(row[key] for row in rows))]
+
+    panels = panel(f"loss{note}", steps, by_depth("losses"), 0)
+    panels += panel(f"accuracy of the best token{note}", steps, by_depth("accuracies"), WIDTH + GAP)
     size = f'width="{2 * WIDTH + GAP}" height="{HEIGHT}"'
     style = 'font-family="sans-serif" font-size="11"'
     with written_whole(folder / "curves.svg") as temporary:
@@ -36,15 +38,9 @@ def write_curves(folder: Path) -> None:
 
 
 def smoothed(values: Sequence[float], window: int) -> list[float]:
-    """The mean of each value and the finite ones before it; not a number where there is none."""
+    """Means of the last `window` values at every place, of those that are finite; NaN where none is."""
     parts = ([v for v in values[max(end - window, 0) : end] if math.isfinite(v)] for end in range(1, len(values) + 1))
     return [sum(part) / len(part) if part else math.nan for part in parts]
-
-
-def round_step(top: float) -> float:
-    """The largest of 1, 2 and 5 times a power of ten that has at least so many ticks below top."""
-    power = 10.0 ** math.floor(math.log10(top / TICKS))
-    return max(factor * power for factor in (1, 2, 5) if factor * power * TICKS <= top * (1 + 1e-9))
 
 
 def panel(title: str, steps: list[int], curves: list[list[float]], left: int) -> str:
@@ -74,5 +70,7 @@ def panel(title: str, steps: list[int], curves: list[list[float]], left: int) ->
 
 
 def ticks(top: float) -> list[float]:
-    step = round_step(top)
+    """Multiples of 1, 2 or 5 times a power of ten, from zero to top."""
+    power = 10.0 ** math.floor(math.log10(top / TICKS))
+    step = max(factor * power for factor in (1, 2, 5) if factor * power * TICKS <= top * (1 + 1e-9))
     return [round(step * number, 12) for number in range(int(top / step * (1 + 1e-9)) + 1)]
