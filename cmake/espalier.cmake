@@ -5,7 +5,7 @@
 include(GoogleTest)
 
 add_library(espalier_flags INTERFACE)
-target_include_directories(espalier_flags INTERFACE ${PROJECT_SOURCE_DIR}/src)
+target_include_directories(espalier_flags INTERFACE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
 target_compile_options(espalier_flags INTERFACE -Wall -Wextra -Werror -ffp-contract=off)
 
 # The baseline instruction set. An older CPU gets one clear line from cli/cpu_baseline.cpp instead of a crash.

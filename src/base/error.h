@@ -1,25 +1,14 @@
-// The three ways something goes wrong. Only cli/ (and later serve/, eval/) catch them.
+// The three ways something goes wrong, as calls that format their one line. Only applications catch (cli/), eval/ to go
+// on with the next turn, and whoever passes over a file that is not needed.
 #pragma once
 
+#include <espalier/error.h>
 #include <fmt/format.h>
 
 #include <stdexcept>
-#include <string>
 #include <utility>
 
 namespace espalier {
-
-// Outside data is wrong: a file, a request, a flag. The message is one line: what, where, expected, got.
-class InputError : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
-
-// The machine failed: no memory, a full disk, a driver error. The message names the call and the reason.
-class DeviceError : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
 
 template <typename... Args>
 [[noreturn]] void input_error(fmt::format_string<Args...> format, Args&&... args) {

@@ -1,6 +1,6 @@
 #include "cli/answer_screen.h"
 
-#include "cli/options.h"
+#include "cli/output.h"
 
 namespace espalier {
 

@@ -1,24 +1,29 @@
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
 #include "base/error.h"
-#include "cli/answer_records.h"
 #include "cli/answer_screen.h"
-#include "cli/answering.h"
 #include "cli/commands.h"
+#include "cli/draft_flags.h"
+#include "cli/flags.h"
 #include "cli/interrupt.h"
 #include "cli/line_reader.h"
-#include "cli/report.h"
-#include "cli/run_configuration.h"
+#include "cli/output.h"
+#include "cli/screen.h"
+#include "engine/answer_json.h"
+#include "engine/run_configuration.h"
 
 namespace espalier {
 namespace {
 
 struct ConversationFlags {
-  EngineOptions engine;
-  SamplingFlags sampling;
-  SpeculationFlags speculation;
-  ChatFlags chat;
-  RecordFlags records;
+  EngineFlags engine;
+  TextOptions text;
+  DraftOptions drafting;
+  ChatSettings chat;
+  RecordOptions records;
 };
 
 constexpr std::string_view kHelp = "/reset starts a new conversation, /exit or Ctrl-D leaves, Ctrl-C stops an answer\n";
@@ -60,15 +65,17 @@ GenerateResult answer(AnswerRecords& records, Answering& answering, const std::s
 }
 
 int run_chat(const ConversationFlags& flags) {
-  const TextOptions options = text_options(flags.sampling);
-  if (flags.sampling.logprobs >= 0) throw InputError("--logprobs: only with generate --json");
-  check_record_flags(flags.records);
-  const DraftPlan plan = plan_speculation(flags.speculation, kDefaultDraft);
-  const Engine engine = open_engine(flags.engine);
+  check_text_options(flags.text);
+  if (flags.text.generate.logprobs >= 0) throw InputError("--logprobs: only with generate --json");
+  check_record_options(flags.records);
+  const EngineOptions options = engine_options(flags.engine);
+  const DraftPlan plan = plan_drafting(flags.drafting, options.places);
+  Screen screen(flags.engine.verbose);
+  const OpenEngine engine = open_engine(options, &screen);
   if (!engine.text->chat_template) input_error("{}: the model has no chat template", engine.path.string());
-  Drafting drafting(flags.speculation, plan, engine, flags.sampling.seed);
+  Drafting drafting(plan, engine, flags.text.generate.seed);
   Answering answering(engine, &drafting, flags.chat);
-  const RunParts parts{flags.engine, engine, flags.speculation, drafting, flags.sampling, flags.chat, false};
+  const RunParts parts{engine, drafting, flags.text, flags.chat, false};
   std::optional<TraceWriter> trace;
   if (!flags.records.trace.empty())
     trace.emplace(TraceWriter::create(flags.records.trace, {.origin = record_origin(parts)}));
@@ -91,12 +98,12 @@ int run_chat(const ConversationFlags& flags) {
     }
     try {
       interrupt.clear();
-      const GenerateResult result = answer(records, answering, line, options, interrupt);
+      const GenerateResult result = answer(records, answering, line, flags.text, interrupt);
       interrupt.clear();  // it stopped the answer; the next prompt waits undisturbed
-      if (engine.verbose) fmt::print(stderr, "{}\n", answer_line(result, drafting.name()));
+      screen.detail(answer_line(result, drafting.name()));
     } catch (const InputError& error) {
       // One bad turn (a prompt beyond the context, say) does not end the conversation.
-      fmt::print(stderr, "espalier: {}\n", error.what());
+      screen.remark(error.what());
     }
   }
   show_note("\n");
@@ -108,12 +115,12 @@ int run_chat(const ConversationFlags& flags) {
 Command add_chat(CLI::App& app) {
   CLI::App* command = app.add_subcommand("chat", "talk with the model");
   auto flags = std::make_shared<ConversationFlags>();
-  flags->sampling.max_tokens = 1024;
+  flags->text.generate.max_tokens = 1024;
   add_chat_flags(*command, flags->chat);
   add_record_flags(*command, flags->records);
-  add_speculation_flags(*command, flags->speculation, kDefaultDraft);
+  add_draft_flags(*command, flags->drafting);
   add_engine_flags(*command, flags->engine);
-  add_sampling_flags(*command, flags->sampling);
+  add_sampling_flags(*command, flags->text);
   return [flags] { return run_chat(*flags); };
 }
 

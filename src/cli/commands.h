@@ -1,8 +1,11 @@
 // One function per subcommand: it adds its flags to the app and returns what runs when the subcommand was chosen.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <functional>
+
+namespace CLI {
+class App;
+}
 
 namespace espalier {
 

@@ -1,22 +1,26 @@
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "cli/answer_screen.h"
-#include "cli/answering.h"
 #include "cli/commands.h"
+#include "cli/draft_flags.h"
+#include "cli/flags.h"
 #include "cli/interrupt.h"
-#include "cli/report.h"
-#include "cli/token_text.h"
+#include "cli/output.h"
+#include "cli/screen.h"
+#include "engine/answer_json.h"
+#include "text/token_text.h"
 
 namespace espalier {
 namespace {
 
 struct CompareFlags {
   PromptFlags prompt;
-  EngineOptions engine;
-  SamplingFlags sampling;
-  SpeculationFlags speculation;
+  EngineFlags engine;
+  TextOptions text;
+  DraftOptions drafting;
   bool json = false;
 };
 
@@ -47,8 +51,8 @@ double ratio(const Half& plain, const Half& drafted) {
 
 class Comparison {
  public:
-  Comparison(const CompareFlags& flags, const Engine& engine, Drafting& drafting)
-      : flags_(flags), engine_(engine), drafting_(drafting), options_(text_options(flags.sampling)) {}
+  Comparison(const CompareFlags& flags, const OpenEngine& engine, Drafting& drafting)
+      : flags_(flags), engine_(engine), drafting_(drafting) {}
 
   int run(const std::string& prompt) {
     headline("without speculation");
@@ -75,10 +79,10 @@ class Comparison {
     const InterruptGuard interrupt;
     AnswerScreen screen(interrupt, !flags_.json);
     Half half;
-    half.result = answering.speak(prompt, flags_.prompt.raw, options_, screen.events());
-    half.json = answer_json(half.result,
-                            {engine_, answering.decoder(), drafting ? drafting->name() : "none", flags_.sampling.seed,
-                             flags_.sampling.logprobs >= 0, drafting ? drafting->reason() : "to compare with"});
+    half.result = answering.speak(prompt, flags_.prompt.raw, flags_.text, screen.events());
+    half.json = answer_json(
+        half.result, {engine_, answering.decoder(), drafting ? drafting->name() : "none", flags_.text.generate.seed,
+                      flags_.text.generate.logprobs >= 0, drafting ? drafting->reason() : "to compare with"});
     headline("");
     return half;
   }
@@ -122,19 +126,20 @@ class Comparison {
   }
 
   const CompareFlags& flags_;
-  const Engine& engine_;
+  const OpenEngine& engine_;
   Drafting& drafting_;
-  TextOptions options_;
 };
 
 int run_compare(const CompareFlags& flags) {
-  text_options(flags.sampling);  // wrong flags are told before a model is loaded
-  if (flags.sampling.logprobs >= 0 && !flags.json) throw InputError("--logprobs: only with --json");
-  const DraftPlan plan = plan_speculation(flags.speculation, kDefaultDraft);
+  check_text_options(flags.text);
+  if (flags.text.generate.logprobs >= 0 && !flags.json) throw InputError("--logprobs: only with --json");
+  const EngineOptions options = engine_options(flags.engine);
+  const DraftPlan plan = plan_drafting(flags.drafting, options.places);
   if (plan.plain()) throw InputError("--draft none: there is nothing to compare without a drafter");
   const std::string prompt = prompt_text(flags.prompt);
-  const Engine engine = open_engine(flags.engine);
-  Drafting drafting(flags.speculation, plan, engine, flags.sampling.seed);
+  Screen screen(flags.engine.verbose);
+  const OpenEngine engine = open_engine(options, &screen);
+  Drafting drafting(plan, engine, flags.text.generate.seed);
   return Comparison(flags, engine, drafting).run(prompt);
 }
 
@@ -146,9 +151,9 @@ Command add_compare(CLI::App& app) {
   auto flags = std::make_shared<CompareFlags>();
   add_prompt_flags(*command, flags->prompt);
   command->add_flag("--json", flags->json, "print one JSON object instead of the texts");
-  add_speculation_flags(*command, flags->speculation, kDefaultDraft);
+  add_draft_flags(*command, flags->drafting);
   add_engine_flags(*command, flags->engine);
-  add_sampling_flags(*command, flags->sampling);
+  add_sampling_flags(*command, flags->text);
   return [flags] { return run_compare(*flags); };
 }
 

@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <cmath>
 #include <cstdio>
+#include <utility>
 
 namespace espalier {
 namespace {
@@ -13,13 +13,6 @@ constexpr auto kBetweenLines = std::chrono::seconds(30);  // where nothing can b
 
 }  // namespace
 
-std::string duration_text(double seconds) {
-  const auto all = static_cast<std::int64_t>(std::llround(seconds));
-  if (all < 60) return fmt::format("{} s", all);
-  if (all < 3600) return fmt::format("{} min {} s", all / 60, all % 60);
-  return fmt::format("{} h {} min", all / 3600, all % 3600 / 60);
-}
-
 std::string eval_progress_line(std::int64_t done, std::int64_t turns, std::int64_t here, double elapsed,
                                double tokens_per_second) {
   const double each = here == 0 ? 0 : elapsed / static_cast<double>(here);
@@ -27,14 +20,25 @@ std::string eval_progress_line(std::int64_t done, std::int64_t turns, std::int64
                      duration_text(each * static_cast<double>(turns - done)));
 }
 
-EvalProgress::EvalProgress(std::int64_t turns, std::int64_t finished)
-    : turns_(turns), finished_(finished), terminal_(isatty(STDERR_FILENO) != 0) {}
+EvalProgress::EvalProgress() : terminal_(isatty(STDERR_FILENO) != 0) {}
 
-EvalProgress::~EvalProgress() {
-  if (drawn_) std::fputs("\r\x1b[K", stderr);
+void EvalProgress::begin(std::int64_t turns, std::int64_t finished) {
+  turns_ = turns;
+  finished_ = finished;
+  start_ = shown_ = Clock::now();
+  here_ = tokens_ = 0;
+  seconds_ = 0;
 }
 
-void EvalProgress::add(const TurnRecord& turn) {
+void EvalProgress::end() {
+  if (std::exchange(drawn_, false)) std::fputs("\r\x1b[K", stderr);
+}
+
+void EvalProgress::begin_part(const std::string& what, double seconds_left) {
+  fmt::print(stderr, "{}: about {} left of the suite\n", what, duration_text(seconds_left));
+}
+
+void EvalProgress::answered(const TurnRecord& turn) {
   ++here_;
   tokens_ += static_cast<std::int64_t>(turn.tokens.size());
   seconds_ += turn.seconds.whole();

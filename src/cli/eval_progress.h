@@ -1,36 +1,38 @@
-// How far an evaluation is, on standard error: a line that is drawn again and again on a terminal, one now and then
-// elsewhere.
+// How far an evaluation or a suite is, on standard error: a line that is drawn again and again on a terminal, one now
+// and then elsewhere.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
 #include <string>
 
-#include "eval/turn_record.h"
+#include "experiments/suite.h"
 
 namespace espalier {
 
-std::string duration_text(double seconds);  // "45 s", "7 min 9 s", "2 h 5 min"
-
-class EvalProgress {
+class EvalProgress final : public SuiteListener {
  public:
-  // `finished` of the turns were answered by an earlier process.
-  EvalProgress(std::int64_t turns, std::int64_t finished);
-  ~EvalProgress();
+  EvalProgress();
+  ~EvalProgress() override { end(); }
   EvalProgress(const EvalProgress&) = delete;
   EvalProgress& operator=(const EvalProgress&) = delete;
 
-  void add(const TurnRecord& turn);
+  void begin(std::int64_t turns, std::int64_t finished) override;
+  void answered(const TurnRecord& turn) override;
+  void end() override;  // wipes the line
+  void begin_part(const std::string& what, double seconds_left) override;
 
  private:
   using Clock = std::chrono::steady_clock;
 
-  std::int64_t turns_;
-  std::int64_t finished_;
   bool terminal_;
   bool drawn_ = false;
-  Clock::time_point start_ = Clock::now();
-  Clock::time_point shown_ = start_;
+
+  // Of the run.
+  std::int64_t turns_ = 0;
+  std::int64_t finished_ = 0;
+  Clock::time_point start_ = {};
+  Clock::time_point shown_ = {};
   std::int64_t here_ = 0;  // turns of this process
   std::int64_t tokens_ = 0;
   double seconds_ = 0;  // of their answers with speculation

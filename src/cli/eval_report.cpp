@@ -1,13 +1,16 @@
 #include "cli/eval_report.h"
 
+#include <CLI/CLI.hpp>
 #include <map>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "cli/options.h"
-#include "cli/recorded_run.h"
-#include "cli/token_text.h"
+#include "cli/environment.h"
+#include "cli/output.h"
+#include "engine/recorded_run.h"
 #include "text/model_text.h"
+#include "text/token_text.h"
 
 namespace espalier {
 namespace {
@@ -32,7 +35,7 @@ class ModelWords {
  private:
   const ModelText* text_of_run(const nlohmann::ordered_json& configuration) {
     try {
-      const std::filesystem::path path = recorded_model(configuration, given_, "manifest.json");
+      const std::filesystem::path path = recorded_model(configuration, given_, "manifest.json", cache_);
       auto& text = texts_[path];
       if (!text) text = std::make_unique<ModelText>(load_model_text(path));
       return text.get();
@@ -43,12 +46,13 @@ class ModelWords {
   }
 
   std::string given_;
+  std::optional<std::filesystem::path> cache_ = user_cache_folder(process_environment);
   std::map<std::filesystem::path, std::unique_ptr<ModelText>> texts_;
 };
 
 // What the paper printed of throughput, for runs that are not part of a suite.
 std::vector<PaperTable> paper_throughput() {
-  const auto file = find_in_repository(kPaperThroughput);
+  const auto file = process_places().find(kPaperThroughput);
   return file ? read_suite(*file).front().paper : std::vector<PaperTable>{};
 }
 

@@ -4,8 +4,11 @@
 #include <string>
 #include <vector>
 
-#include "cli/commands.h"
 #include "report/report.h"
+
+namespace CLI {
+class App;
+}
 
 namespace espalier {
 

@@ -1,38 +1,43 @@
+#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/whole_file.h"
-#include "cli/answer_records.h"
 #include "cli/answer_screen.h"
-#include "cli/answering.h"
 #include "cli/commands.h"
+#include "cli/draft_flags.h"
+#include "cli/flags.h"
 #include "cli/interrupt.h"
-#include "cli/report.h"
-#include "cli/run_configuration.h"
+#include "cli/output.h"
+#include "cli/screen.h"
+#include "engine/answer_json.h"
+#include "engine/run_configuration.h"
 
 namespace espalier {
 namespace {
 
 struct GenerateFlags {
   PromptFlags prompt;
-  EngineOptions engine;
-  SamplingFlags sampling;
-  SpeculationFlags speculation;
-  RecordFlags records;
+  EngineFlags engine;
+  TextOptions text;
+  DraftOptions drafting;
+  RecordOptions records;
   bool json = false;
 };
 
 int run_generate(const GenerateFlags& flags) {
-  const TextOptions options = text_options(flags.sampling);
-  if (flags.sampling.logprobs >= 0 && !flags.json) throw InputError("--logprobs: only with --json");
-  const DraftPlan plan = plan_speculation(flags.speculation, kDefaultDraft);
-  check_record_flags(flags.records);
+  check_text_options(flags.text);
+  const GenerateOptions& asked = flags.text.generate;
+  if (asked.logprobs >= 0 && !flags.json) throw InputError("--logprobs: only with --json");
+  const EngineOptions options = engine_options(flags.engine);
+  const DraftPlan plan = plan_drafting(flags.drafting, options.places);
+  check_record_options(flags.records);
   const std::string prompt = prompt_text(flags.prompt);
-  const Engine engine = open_engine(flags.engine);
-  Drafting drafting(flags.speculation, plan, engine, flags.sampling.seed);
+  Screen screen(flags.engine.verbose);
+  const OpenEngine engine = open_engine(options, &screen);
+  Drafting drafting(plan, engine, asked.seed);
   Answering answering(engine, &drafting, flags.prompt.chat);
-  const RunParts parts{flags.engine,      engine,          flags.speculation, drafting, flags.sampling,
-                       flags.prompt.chat, flags.prompt.raw};
+  const RunParts parts{engine, drafting, flags.text, flags.prompt.chat, flags.prompt.raw};
   std::string trace;
   AnswerRecords records(
       flags.records, "generate", [&] { return record_origin(parts); },
@@ -42,18 +47,17 @@ int run_generate(const GenerateFlags& flags) {
   TextResult result;
   {
     const InterruptGuard interrupt;
-    AnswerScreen screen(interrupt, !flags.json);
-    result = records.answer(answering, prompt, flags.prompt.raw, options, screen.events());
+    AnswerScreen shown(interrupt, !flags.json);
+    result = records.answer(answering, prompt, flags.prompt.raw, flags.text, shown.events());
   }
-  print(flags.json ? json_text(answer_json(result, {engine, answering.decoder(), drafting.name(), flags.sampling.seed,
-                                                    flags.sampling.logprobs >= 0, drafting.reason()}))
+  print(flags.json ? json_text(answer_json(result, {engine, answering.decoder(), drafting.name(), asked.seed,
+                                                    asked.logprobs >= 0, drafting.reason()}))
                    : "\n");
   flush_output();
   if (!trace.empty()) write_whole_file(flags.records.trace, trace);
   const GenerateResult& generated = result.generated;
-  if (engine.verbose)
-    fmt::print(stderr, "{} prompt tokens in {:.2f} s, {}\n", result.prompt.size(), generated.prefill_seconds,
-               answer_line(generated, drafting.name()));
+  screen.detail(fmt::format("{} prompt tokens in {:.2f} s, {}", result.prompt.size(), generated.prefill_seconds,
+                            answer_line(generated, drafting.name())));
   if (generated.finish_reason != FinishReason::cancelled) return 0;
   fmt::print(stderr, "espalier: interrupted after {} tokens\n", generated.tokens.size());
   return 1;
@@ -67,9 +71,9 @@ Command add_generate(CLI::App& app) {
   add_prompt_flags(*command, flags->prompt);
   command->add_flag("--json", flags->json, "print one JSON object instead of the text");
   add_record_flags(*command, flags->records);
-  add_speculation_flags(*command, flags->speculation, kDefaultDraft);
+  add_draft_flags(*command, flags->drafting);
   add_engine_flags(*command, flags->engine);
-  add_sampling_flags(*command, flags->sampling);
+  add_sampling_flags(*command, flags->text);
   return [flags] { return run_generate(*flags); };
 }
 

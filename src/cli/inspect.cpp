@@ -1,3 +1,4 @@
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -5,7 +6,9 @@
 
 #include "base/error.h"
 #include "cli/commands.h"
-#include "cli/options.h"
+#include "cli/environment.h"
+#include "cli/flags.h"
+#include "cli/output.h"
 #include "device/cpu/isa.h"
 #include "format/gguf.h"
 #include "format/safetensors.h"
@@ -127,7 +130,7 @@ int run_inspect(const InspectFlags& flags) {
     return 0;
   }
   if (flags.file && !flags.engine.model.empty()) throw InputError("FILE and --model: expected only one of them");
-  const std::filesystem::path path = find_model(flags.file.value_or(flags.engine.model));
+  const std::filesystem::path path = find_model(flags.file.value_or(flags.engine.model), process_places());
   const bool folder = std::filesystem::is_directory(path);
   const std::unique_ptr<TensorSource> source =
       folder ? std::unique_ptr<TensorSource>(std::make_unique<Safetensors>(path)) : std::make_unique<Gguf>(path);

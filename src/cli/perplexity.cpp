@@ -1,3 +1,4 @@
+#include <CLI/CLI.hpp>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -5,8 +6,10 @@
 #include "base/mapped_file.h"
 #include "base/math.h"
 #include "cli/commands.h"
-#include "cli/options.h"
-#include "cli/progress.h"
+#include "cli/flags.h"
+#include "cli/output.h"
+#include "cli/screen.h"
+#include "decode/decoder.h"
 
 namespace espalier {
 namespace {
@@ -14,7 +17,7 @@ namespace {
 constexpr std::int64_t kDefaultWindow = 512;
 
 struct PerplexityFlags {
-  EngineOptions engine;
+  EngineFlags engine;
   std::string file;
   std::int64_t window = 0;  // 0: kDefaultWindow, or the context where that is less
   bool json = false;
@@ -43,12 +46,11 @@ class RunningMean {
 };
 
 // Each window starts afresh with BOS (where the model has one) and scores every token but its first.
-RunningMean score_windows(const Engine& engine, Decoder& decoder, const std::vector<TokenId>& ids,
+RunningMean score_windows(const OpenEngine& engine, Decoder& decoder, const std::vector<TokenId>& ids,
                           std::int64_t window) {
   const auto bos = engine.text->tokenizer->add_bos() ? engine.text->tokenizer->bos() : std::nullopt;
   const std::size_t step = static_cast<std::size_t>(window) - (bos ? 1 : 0);
   RunningMean surprise;
-  ProgressBar bar("scoring");
   for (std::size_t at = 0; at < ids.size(); at += step) {
     std::vector<TokenId> tokens;
     if (bos) tokens.push_back(*bos);
@@ -57,19 +59,22 @@ RunningMean score_windows(const Engine& engine, Decoder& decoder, const std::vec
       const auto next = static_cast<std::size_t>(position) + 1;
       if (next < tokens.size()) surprise.add(-logprobs(logits, tokens[next], 0).chosen.logprob);
     });
-    bar.show(static_cast<double>(at + step) / static_cast<double>(ids.size()));
+    engine.listener->progress("scoring",
+                              std::min(1.0, static_cast<double>(at + step) / static_cast<double>(ids.size())));
   }
   return surprise;
 }
 
 int run_perplexity(const PerplexityFlags& flags) {
   const std::string input = read_text_file(flags.file);
-  EngineOptions options = flags.engine;
-  const std::int64_t longest = options.context > 0 ? options.context : load_config(find_model(options.model)).context;
+  EngineOptions options = engine_options(flags.engine);
+  const std::int64_t longest =
+      options.context > 0 ? options.context : load_config(find_model(options.model, options.places)).context;
   const std::int64_t window = flags.window > 0 ? flags.window : std::min(kDefaultWindow, longest);
   if (window < 2 || window > longest) input_error("--window: expected 2 to the context of {}, got {}", longest, window);
   options.context = window;
-  const Engine engine = open_engine(options);
+  Screen screen(flags.engine.verbose);
+  const OpenEngine engine = open_engine(options, &screen);
   const std::vector<TokenId> ids = engine.text->tokenizer->encode(input);
   if (ids.size() < 2) input_error("{}: expected at least 2 tokens, got {}", flags.file, ids.size());
   Decoder decoder(*engine.model, engine.decoder);

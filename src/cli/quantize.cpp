@@ -1,18 +1,19 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <map>
-#include <thread>
 
 #include "base/error.h"
 #include "base/thread_pool.h"
 #include "cli/commands.h"
 #include "cli/interrupt.h"
-#include "cli/options.h"
+#include "cli/output.h"
 #include "cli/progress.h"
 #include "device/blocks.h"
 #include "device/quantise_row.h"
+#include "engine/engine.h"
 #include "format/gguf.h"
 #include "format/gguf_encode.h"
 #include "format/gguf_writer.h"
@@ -163,8 +164,7 @@ class Table {
 bool write_tensors(const std::vector<Conversion>& conversions, const QuantizeFlags& flags, GgufWriter& writer) {
   const InterruptGuard interrupt;
   ProgressBar bar("quantising");
-  const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-  ThreadPool pool(flags.threads == 0 ? cores : flags.threads);
+  ThreadPool pool(thread_count(flags.threads));
   std::vector<std::byte> data;
   for (std::size_t i = 0; i < conversions.size(); ++i) {
     if (interrupt.interrupted()) return false;

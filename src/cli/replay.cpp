@@ -2,15 +2,19 @@
 
 #include <fmt/ranges.h>
 
+#include <CLI/CLI.hpp>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "cli/commands.h"
-#include "cli/drafting.h"
+#include "cli/flags.h"
 #include "cli/interrupt.h"
-#include "cli/recorded_run.h"
-#include "cli/token_text.h"
+#include "cli/output.h"
+#include "cli/screen.h"
+#include "engine/drafting.h"
+#include "engine/recorded_run.h"
+#include "text/token_text.h"
 #include "trace/trace_file.h"
 
 namespace espalier {
@@ -19,7 +23,7 @@ namespace {
 struct ReplayFlags {
   std::string file = {};
   std::optional<std::int64_t> turn = {};
-  EngineOptions engine = {};
+  EngineFlags engine = {};
 };
 
 // A dump is JSON as it is, a trace is compressed.
@@ -38,11 +42,15 @@ auto placed(const std::string& place, const Function& function) {
   }
 }
 
-Engine open_recorded(const ReplayFlags& flags, const CLI::App& command, const nlohmann::ordered_json& configuration) {
-  EngineOptions options = flags.engine;
-  options.model = recorded_model(configuration, flags.engine.model, flags.file).string();
-  fill_engine_options(configuration, command, options);
-  return open_engine(options);
+// Flags beat the record, which beats the environment.
+OpenEngine open_recorded(const ReplayFlags& flags, const nlohmann::ordered_json& configuration, Screen& screen) {
+  EngineOptions options = flags.engine.options;
+  options.places = process_places();
+  options.model = recorded_model(configuration, options.model, flags.file, options.places.cache).string();
+  ask_by_flags(flags.engine.modes, options.modes);
+  fill_engine_options(configuration, options);
+  ask_by_environment(process_environment, options.modes);
+  return open_engine(options, &screen);
 }
 
 // "token 3 12 7"; a round that failed at once has none.
@@ -68,17 +76,17 @@ std::string verdict(const FailureDump& dump, const DumpReplay& replay) {
   return replay.plain ? "not reproduced: both routes give the same tokens" : "not reproduced: no error";
 }
 
-int replay_one(const ReplayFlags& flags, const CLI::App& command) {
+int replay_one(const ReplayFlags& flags, Screen& screen) {
   if (flags.turn) throw InputError("--turn: only for a trace, a dump has one round");
   const ReadDump record = read_failure_dump(flags.file);
   const FailureDump& dump = record.dump;
-  const Engine engine = open_recorded(flags, command, record.origin.configuration);
+  const OpenEngine engine = open_recorded(flags, record.origin.configuration, screen);
   print(fmt::format("prompt {}, turn {}, round {}, {}: {}\n", quoted_token(text_of(dump.prompt_id)), dump.turn,
                     dump.round, dump.stage, dump.error));
   std::optional<Drafting> drafting;
   if (dump.stage == "draft") {
-    const SpeculationFlags speculation = recorded_speculation(record.origin.configuration);
-    drafting.emplace(speculation, plan_speculation(speculation, kDefaultDraft), engine, dump.draw.seed);
+    drafting.emplace(plan_drafting(recorded_drafting(record.origin.configuration), engine.places), engine,
+                     dump.draw.seed);
   }
   const DumpReplay replay = placed(flags.file, [&] {
     return replay_dump(*engine.model, engine.decoder, dump, drafting ? drafting->speculation() : Speculation());
@@ -91,7 +99,8 @@ int replay_one(const ReplayFlags& flags, const CLI::App& command) {
 }
 
 // Says what differs, if anything does.
-bool replay_turn_of(const Engine& engine, const TracedTurn& turn, std::int64_t index, const InterruptGuard& interrupt) {
+bool replay_turn_of(const OpenEngine& engine, const TracedTurn& turn, std::int64_t index,
+                    const InterruptGuard& interrupt) {
   const auto difference = replay_turn(*engine.model, engine.decoder, turn, [&] { return interrupt.interrupted(); });
   if (interrupt.interrupted()) throw DeviceError("interrupted");
   const std::string place =
@@ -106,9 +115,9 @@ bool replay_turn_of(const Engine& engine, const TracedTurn& turn, std::int64_t i
   return !difference;
 }
 
-int replay_trace(const ReplayFlags& flags, const CLI::App& command) {
+int replay_trace(const ReplayFlags& flags, Screen& screen) {
   TraceReader reader(flags.file);
-  const Engine engine = open_recorded(flags, command, reader.header().origin.configuration);
+  const OpenEngine engine = open_recorded(flags, reader.header().origin.configuration, screen);
   const InterruptGuard interrupt;
   bool identical = true;
   while (const auto turn = reader.next()) {
@@ -117,7 +126,7 @@ int replay_trace(const ReplayFlags& flags, const CLI::App& command) {
     identical = placed(place, [&] { return replay_turn_of(engine, *turn, reader.turns(), interrupt); }) && identical;
     if (flags.turn) return identical ? 0 : 1;
   }
-  if (const auto note = reader.truncation()) fmt::print(stderr, "espalier: {}\n", *note);
+  if (const auto note = reader.truncation()) screen.remark(*note);
   if (flags.turn)
     input_error("--turn: expected 1 to {}, the turns of {}, got {}", reader.turns(), flags.file, *flags.turn);
   return identical ? 0 : 1;
@@ -134,8 +143,10 @@ Command add_replay(CLI::App& app) {
       ->check(CLI::PositiveNumber)
       ->type_name("K");
   add_engine_flags(*command, flags->engine);
-  return
-      [flags, command] { return is_dump(flags->file) ? replay_one(*flags, *command) : replay_trace(*flags, *command); };
+  return [flags] {
+    Screen screen(flags->engine.verbose);
+    return is_dump(flags->file) ? replay_one(*flags, screen) : replay_trace(*flags, screen);
+  };
 }
 
 }  // namespace espalier

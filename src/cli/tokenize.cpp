@@ -1,8 +1,11 @@
+#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "cli/commands.h"
-#include "cli/options.h"
+#include "cli/environment.h"
+#include "cli/flags.h"
+#include "cli/output.h"
 
 namespace espalier {
 namespace {
@@ -24,7 +27,7 @@ std::vector<TokenId> encode(const ModelText& text, const TokenizeFlags& flags, c
 int run_tokenize(const TokenizeFlags& flags) {
   if (flags.chat && flags.special) throw InputError("--chat and --special: expected only one of them");
   const std::string input = read_prompt(flags.text, flags.file);
-  const ModelText text = load_model_text(find_model(flags.engine.model));
+  const ModelText text = load_model_text(find_model(flags.engine.model, process_places()));
   const std::vector<TokenId> ids = encode(text, flags, input);
   auto list = nlohmann::ordered_json::array();
   for (std::size_t i = 0; i < ids.size(); ++i) {

@@ -1,13 +1,16 @@
+#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/untrusted_text.h"
 #include "cli/commands.h"
-#include "cli/recorded_run.h"
-#include "cli/report.h"
+#include "cli/environment.h"
+#include "cli/output.h"
 #include "cli/terminal.h"
-#include "cli/token_text.h"
-#include "cli/tree_picture.h"
+#include "engine/answer_json.h"
+#include "engine/recorded_run.h"
+#include "report/tree_picture.h"
+#include "text/token_text.h"
 #include "trace/trace_diff.h"
 #include "trace/trace_file.h"
 #include "trace/trace_stats.h"
@@ -44,7 +47,8 @@ class PieceWords {
  public:
   PieceWords(const TraceHeader& header, const ShowFlags& flags) {
     try {
-      text_ = load_model_text(recorded_model(header.origin.configuration, flags.model, flags.file));
+      text_ = load_model_text(
+          recorded_model(header.origin.configuration, flags.model, flags.file, user_cache_folder(process_environment)));
     } catch (const InputError&) {
       if (!flags.model.empty()) throw;  // ids will do where nobody asked for words
     }

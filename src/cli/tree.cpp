@@ -1,3 +1,4 @@
+#include <CLI/CLI.hpp>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -5,12 +6,15 @@
 
 #include "base/error.h"
 #include "cli/answer_screen.h"
-#include "cli/answering.h"
 #include "cli/commands.h"
+#include "cli/draft_flags.h"
+#include "cli/flags.h"
 #include "cli/interrupt.h"
+#include "cli/output.h"
+#include "cli/screen.h"
 #include "cli/terminal.h"
-#include "cli/token_text.h"
-#include "cli/tree_picture.h"
+#include "report/tree_picture.h"
+#include "text/token_text.h"
 
 namespace espalier {
 namespace {
@@ -19,9 +23,9 @@ constexpr std::int64_t kDefaultTokens = 64;
 
 struct TreeFlags {
   PromptFlags prompt;
-  EngineOptions engine;
-  SamplingFlags sampling;
-  SpeculationFlags speculation;
+  EngineFlags engine;
+  TextOptions text;
+  DraftOptions drafting;
   std::optional<std::int64_t> round;
   std::string svg;
   std::string colour = "auto";
@@ -80,8 +84,8 @@ void write_file(const std::string& path, const std::string& content) {
 }
 
 // Answers the prompt as far as needed; the round that is to be shown, with its words.
-TreePicture find_round(const TreeFlags& flags, const std::string& prompt, const TextOptions& options,
-                       const Engine& engine, Drafting& drafting) {
+TreePicture find_round(const TreeFlags& flags, const std::string& prompt, const OpenEngine& engine,
+                       Drafting& drafting) {
   const Tokenizer& tokenizer = *engine.text->tokenizer;
   Answering answering(engine, &drafting, flags.prompt.chat);
   RoundKeeper keeper(flags.round, tokenizer, drafting.drafters());
@@ -90,7 +94,7 @@ TreePicture find_round(const TreeFlags& flags, const std::string& prompt, const 
   TextEvents events = screen.events();
   events.on_round = [&](const Round& round) { keeper.look(round); };
   events.cancelled = [&] { return interrupt.interrupted() || keeper.done(); };
-  const TextResult result = answering.answer(prompt, flags.prompt.raw, options, events);
+  const TextResult result = answering.answer(prompt, flags.prompt.raw, flags.text, events);
   if (interrupt.interrupted()) throw DeviceError("interrupted");
   if (keeper.rounds() == 0) throw InputError("the answer is complete after its first token: there is no round to show");
   if (!keeper.picture())
@@ -101,17 +105,16 @@ TreePicture find_round(const TreeFlags& flags, const std::string& prompt, const 
 }
 
 int run_tree(const TreeFlags& flags) {
-  const TextOptions options = text_options(flags.sampling);
-  if (flags.sampling.logprobs >= 0) throw InputError("--logprobs: only with generate --json");
-  DraftPlan plan = plan_speculation(flags.speculation, kDefaultDraft);
-  if (!flags.speculation.chooses_nodes) {  // a picture is the same every time, whatever the clock says
-    plan.chooses_nodes = false;
-    plan.tree = plan_tree(flags.speculation);
-  }
+  check_text_options(flags.text);
+  if (flags.text.generate.logprobs >= 0) throw InputError("--logprobs: only with generate --json");
+  const EngineOptions options = engine_options(flags.engine);
+  DraftPlan plan = plan_drafting(flags.drafting, options.places);
+  plan.tree.chooses_nodes = flags.drafting.chooses_nodes;  // else a picture is the same every time
   const std::string prompt = prompt_text(flags.prompt);
-  const Engine engine = open_engine(flags.engine);
-  Drafting drafting(flags.speculation, plan, engine, flags.sampling.seed);
-  const TreePicture picture = find_round(flags, prompt, options, engine, drafting);
+  Screen screen(flags.engine.verbose);
+  const OpenEngine engine = open_engine(options, &screen);
+  Drafting drafting(plan, engine, flags.text.generate.seed);
+  const TreePicture picture = find_round(flags, prompt, engine, drafting);
   print(render_tree_text(picture, {.width = screen_width(), .colour = stdout_wants_colour(flags.colour)}));
   flush_output();
   if (!flags.svg.empty()) write_file(flags.svg, render_tree_svg(picture));
@@ -123,7 +126,7 @@ int run_tree(const TreeFlags& flags) {
 Command add_tree(CLI::App& app) {
   CLI::App* command = app.add_subcommand("tree", "show one round: what was drafted, what the model took");
   auto flags = std::make_shared<TreeFlags>();
-  flags->sampling.max_tokens = kDefaultTokens;
+  flags->text.generate.max_tokens = kDefaultTokens;
   add_prompt_flags(*command, flags->prompt);
   command
       ->add_option("--round", flags->round, "which round, from 0; without it one that accepted more than any before it")
@@ -133,9 +136,9 @@ Command add_tree(CLI::App& app) {
   command->add_option("--color", flags->colour, "auto (on a terminal, unless NO_COLOR is set), always or never")
       ->check(CLI::IsMember({"auto", "always", "never"}))
       ->type_name("WHEN");
-  add_speculation_flags(*command, flags->speculation, kDefaultDraft);
+  add_draft_flags(*command, flags->drafting);
   add_engine_flags(*command, flags->engine);
-  add_sampling_flags(*command, flags->sampling);
+  add_sampling_flags(*command, flags->text);
   return [flags] { return run_tree(*flags); };
 }
 

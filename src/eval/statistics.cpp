@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "base/quantile.h"
 #include "base/random.h"
 
 namespace espalier {
@@ -42,14 +43,6 @@ Interval bootstrap(std::size_t count, const BootstrapOptions& options, const Sta
 double mean(std::span<const double> samples) {
   check(!samples.empty(), "the mean of no samples");
   return sum_of(samples) / static_cast<double>(samples.size());
-}
-
-double quantile(std::span<const double> sorted, double share) {
-  check(!sorted.empty() && share >= 0 && share <= 1, "quantile {} of {} samples", share, sorted.size());
-  const double at = share * static_cast<double>(sorted.size() - 1);
-  const auto below = static_cast<std::size_t>(std::floor(at));
-  const std::size_t above = std::min(below + 1, sorted.size() - 1);
-  return sorted[below] + (at - std::floor(at)) * (sorted[above] - sorted[below]);
 }
 
 Interval mean_interval(std::span<const double> samples, const BootstrapOptions& options) {

@@ -25,10 +25,6 @@ struct BootstrapOptions {
 // Requires at least one sample.
 double mean(std::span<const double> samples);
 
-// Of samples in ascending order; between two of them it is interpolated, as numpy's method "linear" does. `share` from
-// 0 to 1. Requires at least one sample.
-double quantile(std::span<const double> sorted, double share);
-
 // The percentile bootstrap of the mean: samples are drawn again with replacement, `resamples` times, and the interval
 // holds the middle `confidence` of the means. Requires at least one sample.
 Interval mean_interval(std::span<const double> samples, const BootstrapOptions& options = {});

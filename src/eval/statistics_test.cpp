@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/mapped_file.h"
+#include "base/quantile.h"
 
 namespace espalier {
 namespace {

@@ -1,5 +1,7 @@
 #include "experiments/cost_estimate.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -42,6 +44,13 @@ double estimate_seconds(const RunCost& cost) {
   const double round = cost.drafter.empty() ? step_seconds(1) : drafting + step_seconds(rows);
   const double answer = tokens * round / tokens_per_step(cost.drafter, cost.rows, cost.depth);
   return turns * (prefill + answer) + plain * (prefill + tokens * step_seconds(1));
+}
+
+std::string duration_text(double seconds) {
+  const auto all = static_cast<std::int64_t>(std::llround(seconds));
+  if (all < 60) return fmt::format("{} s", all);
+  if (all < 3600) return fmt::format("{} min {} s", all / 60, all % 60);
+  return fmt::format("{} h {} min", all / 3600, all % 3600 / 60);
 }
 
 }  // namespace espalier

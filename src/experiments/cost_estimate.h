@@ -24,4 +24,6 @@ double estimate_seconds(const RunCost& cost);
 double step_seconds(int rows);
 double tokens_per_step(const std::string& drafter, int rows, int depth);
 
+std::string duration_text(double seconds);  // "45 s", "7 min 9 s", "2 h 5 min"
+
 }  // namespace espalier

@@ -26,5 +26,13 @@ TEST(CostEstimate, NoStepBringsMoreTokensThanItsTreeIsDeep) {
   EXPECT_EQ(tokens_per_step("", 1, 0), 1);
 }
 
+TEST(CostEstimate, DurationsAreSaidInTheTwoUnitsThatMatter) {
+  EXPECT_EQ(duration_text(0), "0 s");
+  EXPECT_EQ(duration_text(59.4), "59 s");
+  EXPECT_EQ(duration_text(59.6), "1 min 0 s");
+  EXPECT_EQ(duration_text(429), "7 min 9 s");
+  EXPECT_EQ(duration_text(2 * 3600 + 5 * 60 + 59), "2 h 5 min");
+}
+
 }  // namespace
 }  // namespace espalier

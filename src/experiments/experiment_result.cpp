@@ -13,7 +13,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr int kSchema = 1;
 
-Json text_or_null(const std::optional<std::string>& text) {
+Json reason_or_null(const std::optional<std::string>& text) {
   return text ? Json(*text) : Json();
 }
 
@@ -140,7 +140,7 @@ std::string identity_text(const Identity& identity) {
 Json to_json(const Identity& identity) {
   return {{"turns", identity.turns},
           {"identical", identity.identical},
-          {"first_difference", text_or_null(identity.difference)}};
+          {"first_difference", reason_or_null(identity.difference)}};
 }
 
 Identity identity_from(const nlohmann::json& object, std::string_view where) {
@@ -189,8 +189,8 @@ Json to_json(const Experiment& experiment, const ExperimentResult& result) {
           {"experiment", name(experiment.kind)},
           {"reproduces", experiment.reproduces},
           {"from", experiment.from.empty() ? Json() : Json(experiment.from)},
-          {"skipped", text_or_null(result.skipped)},
-          {"failure", text_or_null(result.failure)},
+          {"skipped", reason_or_null(result.skipped)},
+          {"failure", reason_or_null(result.failure)},
           {"profile", result.profile},
           {"axis", experiment.axis.empty() ? Json() : Json(experiment.axis)},
           {"settings", settings},

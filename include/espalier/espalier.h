@@ -1,0 +1,169 @@
+// Espalier as a library: open a model, ask, read the answer as it comes. Speculation changes the speed, never the text.
+//
+//   const espalier::Engine engine = espalier::Engine::open("model.gguf");
+//   espalier::Conversation conversation = engine.converse();
+//   const espalier::Reply reply = conversation.ask("Why is the sky blue?", {.on_text = [](std::string_view text) {
+//     std::cout << text << std::flush;
+//   }});
+//
+// Errors are those of error.h. An engine and its conversations may be used by any thread: they take turns, so an answer
+// waits until the one before it is complete. A conversation keeps its engine alive.
+#pragma once
+
+#include <espalier/error.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace espalier {
+
+// How a model is opened.
+struct OpenOptions {
+  int threads = 0;               // 0: one per core
+  std::int64_t context = 0;      // positions of a conversation; 0: what the model was made for, at most 8192
+  std::string device = "cpu";    // or "reference": plain loops, the same bits, slowly
+  std::string kv = "f16";        // element type of the KV memory: "f16", "bf16" or "f32"
+  std::string weights = "file";  // as in the file, widened to "f32", or quantised to "q8_0"
+  // Draft heads that were trained for the model are found in these folders.
+  std::vector<std::filesystem::path> head_folders = {};
+  // Where measured step times and hashes of files are kept for later runs; empty: nowhere, they are found out again.
+  std::filesystem::path cache_folder = {};
+  // Called while opening and drafting: one line that a user should see; how far some work is, from 0 to 1.
+  std::function<void(std::string_view line)> on_remark = {};
+  std::function<void(std::string_view work, double share)> on_progress = {};
+};
+
+// Who guesses ahead, as the flags of `espalier generate` with these names do (docs/drafters.md). An empty text, 0, means
+// what the program would choose.
+struct Drafts {
+  std::string draft = "auto";  // "none", "ngram", "medusa", "eagle3", "model", several with + between
+  std::string tree = {};       // "chain", "static", "static:FILE" or "dynamic"
+  int nodes = 0;               // rows of a tree
+  int depth = 0;               // levels of a tree
+  std::vector<std::filesystem::path> heads = {};
+  std::filesystem::path draft_model = {};  // for "model"
+
+  bool operator==(const Drafts&) const = default;
+};
+
+struct ConversationOptions {
+  std::string system = {};              // empty: what the model's chat template says by itself
+  std::string template_variables = {};  // a JSON object, for example {"enable_thinking": false}
+  std::string date = {};                // for templates that tell the date, "2026-11-16"; empty: today
+  Drafts drafts = {};
+};
+
+// One answer: how it is drawn, when it ends, and who listens.
+struct AnswerOptions {
+  float temperature = 0;  // 0: the most probable token, always
+  std::int64_t top_k = 0;  // 0: all
+  float top_p = 1;
+  float min_p = 0;
+  float repeat_penalty = 1;
+  float presence_penalty = 0;
+  float frequency_penalty = 0;
+  std::map<std::int32_t, float> logit_bias = {};
+  std::uint64_t seed = 0;  // the same seed gives the same text
+  std::int64_t max_tokens = 256;
+  std::vector<std::string> stop = {};  // the answer ends before the first of these
+  bool ignore_eos = false;             // the model's own end tokens do not end it
+  int logprobs = -1;                   // alternatives reported with each token; -1: no log-probabilities
+
+  // Called while the answer is made: whole characters as they become known, and whether to stop. What they throw ends
+  // the answer. They must not use the same engine.
+  std::function<void(std::string_view text)> on_text = {};
+  std::function<bool()> cancelled = {};
+};
+
+enum class End { stop, length, context, cancelled };
+std::string_view name(End end);  // "stop", "length", "context", "cancelled"
+
+struct TokenProbability {
+  std::int32_t token = 0;
+  std::string text = {};  // a token of its own may be half a character
+  double logprob = 0;
+};
+struct TokenProbabilities {
+  TokenProbability chosen = {};
+  std::vector<TokenProbability> top = {};  // the most probable first
+};
+
+struct ReplyStatistics {
+  std::int64_t prompt_tokens = 0;
+  std::int64_t reused_tokens = 0;  // of the prompt, already computed by an earlier turn
+  double prefill_seconds = 0;      // until the first token
+  double decode_seconds = 0;       // the rest
+  std::int64_t rounds = 0;         // steps of the model after the prompt
+  std::int64_t drafted_tokens = 0;   // that were guessed and verified
+  std::int64_t accepted_tokens = 0;  // of those, the ones that became text
+  std::string drafters = {};         // "eagle3+ngram"; "none"
+};
+
+struct Reply {
+  std::string text = {};
+  std::vector<std::int32_t> tokens = {};  // an end token included
+  End end = End::length;
+  std::vector<TokenProbabilities> logprobs = {};  // one per token, where asked for
+  ReplyStatistics statistics = {};
+};
+
+struct Message {
+  std::string role = {};  // "system", "user", "assistant"
+  std::string content = {};
+};
+
+// Turns that follow each other. What an earlier turn has computed is not computed again.
+class Conversation {
+ public:
+  Conversation(Conversation&&) noexcept;
+  Conversation& operator=(Conversation&&) noexcept;
+  ~Conversation();
+
+  // The next turn of the user, answered. A cancelled answer is kept as far as it came; a turn that throws leaves the
+  // conversation as it was.
+  Reply ask(std::string_view user, const AnswerOptions& options = {});
+  // A text as it is, continued: without chat template and history.
+  Reply complete(std::string_view prompt, const AnswerOptions& options = {});
+
+  std::vector<Message> history() const;
+  void reset();  // starts anew, with the same system message
+
+ private:
+  friend class Engine;
+  struct State;
+  explicit Conversation(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+// A model, opened.
+class Engine {
+ public:
+  // A GGUF file or a Hugging Face folder.
+  static Engine open(const std::filesystem::path& model, const OpenOptions& options = {});
+
+  // Any number of conversations; each has KV memory of its own.
+  Conversation converse(const ConversationOptions& options = {}) const;
+
+  std::int64_t context() const;     // positions
+  std::int64_t vocabulary() const;  // tokens
+  bool has_chat_template() const;
+  std::vector<std::int32_t> tokenize(std::string_view text) const;  // control tokens are not recognised
+  std::string detokenize(const std::vector<std::int32_t>& tokens) const;
+
+ private:
+  friend class Conversation;
+  struct State;
+  explicit Engine(std::shared_ptr<State> state);
+  std::shared_ptr<State> state_;  // shared with the conversations, which outlive it if they like
+};
+
+// "0.1.0".
+std::string_view version();
+
+}  // namespace espalier

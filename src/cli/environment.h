@@ -1,0 +1,33 @@
+// What the environment says: variables, and where a user's files lie.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/places.h"
+
+namespace espalier {
+
+// The value of an environment variable, or nothing.
+using Environment = std::function<std::optional<std::string>(const char* name)>;
+std::optional<std::string> process_environment(const char* name);
+
+// The variables that this program reads: those that begin with ESPALIER_.
+std::vector<std::pair<std::string, std::string>> espalier_variables();
+
+// $XDG_CACHE_HOME/espalier, else $HOME/.cache/espalier; nothing where neither is set to an absolute path.
+std::optional<std::filesystem::path> user_cache_folder(const Environment& environment);
+
+// $ESPALIER_HEADS, heads/ in the working directory, and beside the program: ../heads, ../../heads,
+// ../share/espalier/heads. Those that are not there are left out, and each is named once. program: its file.
+std::vector<std::filesystem::path> head_folders(const Environment& environment, const std::filesystem::path& program);
+
+// Of this process. models/ and data/ lie in the working directory, where this program was built (build/bin/espalier),
+// or where it was installed (share/espalier).
+Places process_places();
+
+}  // namespace espalier

@@ -1,0 +1,58 @@
+// The flags that subcommands share. They fill the options of the engine; CLI11 itself is seen by .cpp files alone.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "cli/mode_flags.h"
+#include "engine/answer_records.h"
+#include "engine/answering.h"
+#include "engine/engine.h"
+
+namespace CLI {
+class App;
+}
+
+namespace espalier {
+
+struct EngineFlags {
+  EngineOptions options = {};  // without modes and places
+  ModeFlags modes = {};
+  bool verbose = false;
+};
+
+struct PromptFlags {
+  std::optional<std::string> prompt = {};
+  std::string file = {};
+  ChatSettings chat = {};
+  bool raw = false;  // without the chat template
+};
+
+// A headline of --help: options that are added while it lives stand below it.
+class HelpGroup {
+ public:
+  HelpGroup(CLI::App& app, const std::string& title);
+  ~HelpGroup();
+  HelpGroup(const HelpGroup&) = delete;
+  HelpGroup& operator=(const HelpGroup&) = delete;
+
+ private:
+  CLI::App& app_;
+};
+
+void add_model_flag(CLI::App& app, EngineOptions& options);
+void add_engine_flags(CLI::App& app, EngineFlags& flags);
+void add_sampling_flags(CLI::App& app, TextOptions& options);
+void add_chat_flags(CLI::App& app, ChatSettings& settings);
+void add_prompt_flags(CLI::App& app, PromptFlags& flags);
+void add_record_flags(CLI::App& app, RecordOptions& options);
+
+// With the places of this process, and what its environment says of modes.
+EngineOptions engine_options(const EngineFlags& flags);
+
+// PROMPT, "-" for standard input, or --file. Throws InputError unless exactly one is given.
+std::string read_prompt(const std::optional<std::string>& prompt, const std::string& file);
+// The text that is meant; throws InputError where the flags contradict each other or it is empty.
+std::string prompt_text(const PromptFlags& flags);
+
+}  // namespace espalier

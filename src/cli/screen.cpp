@@ -1,0 +1,24 @@
+#include "cli/screen.h"
+
+#include <fmt/format.h>
+
+namespace espalier {
+
+void Screen::remark(std::string_view line) {
+  fmt::print(stderr, "espalier: {}\n", line);
+}
+
+void Screen::detail(std::string_view line) {
+  if (verbose_) fmt::print(stderr, "{}\n", line);
+}
+
+void Screen::progress(std::string_view work, double share) {
+  if (!bar_ || work != work_) {
+    bar_.emplace(work);
+    work_ = work;
+  }
+  bar_->show(share);
+  if (share >= 1) bar_.reset();
+}
+
+}  // namespace espalier

@@ -1,0 +1,36 @@
+#include "engine/answer_records.h"
+
+#include "base/error.h"
+
+namespace espalier {
+
+void check_record_options(const RecordOptions& options) {
+  if (options.trace.empty()) return;
+  const std::filesystem::path folder = std::filesystem::path(options.trace).parent_path();
+  if (!folder.empty() && !std::filesystem::is_directory(folder))
+    input_error("--trace {}: no such directory as {}", options.trace, folder.string());
+}
+
+AnswerRecords::AnswerRecords(const RecordOptions& options, PromptId prompt, std::function<RecordOrigin()> origin,
+                             Keeper keep)
+    : traces_(!options.trace.empty()),
+      prompt_(std::move(prompt)),
+      keep_(std::move(keep)),
+      dumper_(options.dump_folder.empty() ? "." : options.dump_folder, std::move(origin)) {}
+
+TextResult AnswerRecords::answer(Answering& answering, const std::string& prompt, bool raw, const TextOptions& options,
+                                 TextEvents events) {
+  recorder_.clear();
+  ++turns_;
+  if (traces_) events.on_round = recorder_.observer();
+  TextResult result = dumper_.guard(prompt_, turns_, [&](const FailureObserver& on_failure) {
+    events.on_failure = on_failure;
+    return answering.answer(prompt, raw, options, events);
+  });
+  if (traces_)
+    keep_(recorder_.take({.prompt_id = prompt_, .turn = turns_, .prompt = result.prompt}, options.generate,
+                         result.generated));
+  return result;
+}
+
+}  // namespace espalier

@@ -1,0 +1,255 @@
+#include "engine/drafting.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <iterator>
+
+#include "base/error.h"
+#include "decode/draft_rows.h"
+#include "decode/eagle3_drafter.h"
+#include "decode/hostile_drafter.h"
+#include "decode/medusa_drafter.h"
+#include "decode/model_drafter.h"
+#include "decode/ngram_drafter.h"
+#include "engine/head_search.h"
+#include "engine/step_times_file.h"
+#include "text/token_text.h"
+
+namespace espalier {
+namespace {
+
+void pass_over(const std::filesystem::path& head, const InputError& error, Listener& listener) {
+  listener.remark(fmt::format("passes over {}: {}", head.string(), error.what()));
+}
+
+std::string searched_folders(const OpenEngine& engine) {
+  std::vector<std::string> folders;
+  for (const auto& folder : engine.places.heads) folders.push_back(folder.string());
+  return folders.empty() ? "heads" : fmt::format("{}", fmt::join(folders, ", "));
+}
+
+}  // namespace
+
+Drafting::Drafting(DraftPlan plan, const OpenEngine& engine, std::uint64_t seed)
+    : engine_(&engine), plan_(std::move(plan)), seed_(seed), drafters_(plan_.drafters) {
+  reason_ = options().draft ? "--draft " + *options().draft : "the default";
+  if (plan_.plain()) {
+    tree_ = plan_tree(plan_.tree);
+    return;
+  }
+  plan_.automatic ? choose_best() : open_heads();
+  if (has("model")) open_draft_model();
+  tree_ = plan_tree(plan_.tree, tree_facts());
+  engine.listener->detail(fmt::format("drafts by {}: {}", name(), reason_));
+}
+
+bool Drafting::has(std::string_view drafter) const {
+  return std::ranges::find(drafters_, drafter) != drafters_.end();
+}
+
+std::string Drafting::name() const {
+  return drafters_.empty() ? "none" : fmt::format("{}", fmt::join(drafters_, "+"));
+}
+
+std::string Drafting::budget() const {
+  return fmt::format("{}{} rows", chooses_nodes() ? "up to " : "", max_rows(tree()));
+}
+
+// Whatever the drafters of the plan need, each once: those that were given, else those trained for the model.
+void Drafting::open_heads() {
+  for (const std::string& path : options().heads) open_given_head(path);
+  if (has("eagle3") && !eagle3_) open_trained_head(HeadKind::eagle3);
+  if (has("medusa") && !medusa_) open_trained_head(HeadKind::medusa);
+}
+
+void Drafting::open_given_head(const std::filesystem::path& path) {
+  const HeadFiles files = open_head(path);
+  const HeadKind kind = classify_head(files);
+  if (!has(espalier::name(kind)))
+    input_error("--head {}: a head for --draft {}, got --draft {}", path.string(), espalier::name(kind), name());
+  if (kind == HeadKind::eagle3 ? eagle3_ != nullptr : medusa_ != nullptr)
+    input_error("--head {}: the second {} head, expected one", path.string(), espalier::name(kind));
+  load_head(files, kind, plan_.head_options);
+}
+
+void Drafting::open_trained_head(HeadKind kind) {
+  const std::vector<std::filesystem::path> heads = trained_heads(kind);
+  if (heads.empty())
+    input_error("--draft {}: no {} head for {} in {}; --head PATH gives one", name(),
+                kind == HeadKind::eagle3 ? "EAGLE-3" : "Medusa", engine_->path.string(), searched_folders(*engine_));
+  load_head(open_head(heads.front()), kind, plan_.head_options);
+  reason_ +=
+      fmt::format("{} {} was trained for this model", reason_.ends_with("model") ? "," : ":", heads.front().string());
+}
+
+// Of the heads in the engine's folders; those that cannot be read are passed over, and said.
+std::vector<std::filesystem::path> Drafting::trained_heads(HeadKind kind) const {
+  std::vector<std::filesystem::path> heads;
+  for (const HeadCard& card : heads_trained_for(engine_->path, engine_->places.heads, engine_->places.cache)) {
+    try {
+      if (classify_head(open_head(card.path)) == kind) heads.push_back(card.path);
+    } catch (const InputError& error) {
+      pass_over(card.path, error, *engine_->listener);
+    }
+  }
+  return heads;
+}
+
+// As the mode says where the user did not: the reference mode computes what is in the file.
+void Drafting::load_head(const HeadFiles& files, HeadKind kind, HeadOptions wanted) {
+  const bool as_stored = engine_->modes.mode == "reference";
+  wanted.weights = plan_.head_weights.value_or(as_stored ? WeightMode::stored : WeightMode::q8_0);
+  if (kind == HeadKind::eagle3) eagle3_ = std::make_unique<Eagle3Head>(*engine_->model, files, wanted);
+  if (kind == HeadKind::medusa) medusa_ = std::make_unique<MedusaHead>(*engine_->model, files, wanted);
+  if (kind == HeadKind::medusa) choices_ = files.folder / "choices.json";
+  head_paths_.push_back(files.path);
+  const std::int64_t vocabulary = kind == HeadKind::eagle3 ? eagle3_->draft_vocabulary() : medusa_->draft_vocabulary();
+  if (options().vocabulary && *options().vocabulary > vocabulary)
+    engine_->listener->remark(
+        fmt::format("--draft-vocab: {} guesses {} tokens, all are kept", files.path.string(), vocabulary));
+}
+
+// The first head that matches the teacher, of those given or, without any, of those trained for it, EAGLE-3 before
+// Medusa; what does not match is passed over, and said. A path that does not exist, and options that would have to fit,
+// are the user's own.
+void Drafting::choose_best() {
+  const bool given = !options().heads.empty();
+  std::vector<std::filesystem::path> heads(options().heads.begin(), options().heads.end());
+  for (HeadKind kind : {HeadKind::eagle3, HeadKind::medusa})
+    if (!given) std::ranges::copy(trained_heads(kind), std::back_inserter(heads));
+  for (const std::filesystem::path& path : heads) {
+    if (!std::filesystem::exists(path)) input_error("{}: no such file or folder, expected a draft head", path.string());
+    try {
+      return take_head(path);
+    } catch (const InputError& error) {
+      if (!options().head_options.empty()) throw;
+      pass_over(path, error, *engine_->listener);
+    }
+  }
+  drafters_ = {"ngram"};
+  reason_ = given ? "auto: no --head fits this model"
+                  : fmt::format("auto: no head for {} in {}", engine_->path.string(), searched_folders(*engine_));
+}
+
+// With the drafters and the tree that it suggests.
+void Drafting::take_head(const std::filesystem::path& path) {
+  const HeadFiles files = open_head(path);
+  const HeadKind kind = classify_head(files);
+  const DraftSuggestion suggestion = read_suggestion(files, kind, engine_->device->isa());
+  HeadOptions wanted = plan_.head_options;
+  if (!wanted.vocabulary) wanted.vocabulary = suggestion.vocabulary;
+  load_head(files, kind, wanted);
+  drafters_ = suggestion.drafters;
+  suggestion_ = suggestion;
+  reason_ = fmt::format("auto: {} {} this model", path.string(), options().heads.empty() ? "was trained for" : "fits");
+  if (!suggestion.measured)
+    reason_ += fmt::format("; its tree was measured on other instruction sets than {}", engine_->device->isa());
+}
+
+void Drafting::open_draft_model() {
+  const std::filesystem::path found = find_model(options().draft_model, engine_->places);
+  const ModelText text = load_model_text(found);
+  check_same_vocabulary(*engine_->text->tokenizer, *text.tokenizer, found.string());
+  const auto show = [&](double share) { engine_->listener->progress("loading the draft model", share); };
+  draft_model_ = load_transformer(*engine_->device, found, {.weights = engine_->weights, .progress = show});
+}
+
+TreeFacts Drafting::tree_facts() const {
+  // On the device that is made to be read, measuring what steps cost takes longer than an answer.
+  TreeFacts facts{.fixed_budget = engine_->modes.mode == "reference", .suggestion = suggestion_};
+  const auto buckets = engine_->device->row_buckets();
+  if (!buckets.empty()) facts.most_rows = buckets.back();
+  if (!medusa_ || drafters_.size() > 1) return facts;
+  facts.levels = static_cast<int>(medusa_->heads());
+  std::error_code ignored;
+  if (!plan_.automatic && std::filesystem::exists(choices_, ignored)) facts.choices = ChoiceTree::read(choices_, {});
+  return facts;
+}
+
+void Drafting::learn(std::vector<std::int32_t> prompt, const std::vector<std::int32_t>& answer) {
+  answer_.tokens = std::move(prompt);
+  answer_.tokens.insert(answer_.tokens.end(), answer.begin(), answer.end());
+}
+
+// Draft steps attend the way the teacher's do.
+StepForm Drafting::form() const {
+  const DecoderOptions& options = engine_->decoder;
+  const bool eager = options.attention == AttentionOp::eager;
+  const bool dense = options.mask == MaskChoice::automatic ? eager || engine_->device->prefers_dense_mask()
+                                                           : options.mask == MaskChoice::dense;
+  return {.attention = options.attention, .mask = dense ? MaskForm::dense : MaskForm::list};
+}
+
+std::function<std::unique_ptr<Drafter>()> Drafting::factory(const std::string& drafter) const {
+  const auto vocabulary = static_cast<std::int32_t>(engine_->model->config().vocabulary);
+  const DecoderOptions& options = engine_->decoder;
+  if (drafter == "ngram") return [] { return std::make_unique<NgramDrafter>(); };
+  if (drafter == "hostile") return [=, this] { return std::make_unique<HostileDrafter>(seed_, vocabulary); };
+  if (drafter == "oracle")
+    return [=, this] {
+      return std::make_unique<OracleDrafter>(
+          &answer_, OracleOptions{.profile = plan_.oracle_profile, .seed = seed_, .vocabulary = vocabulary});
+    };
+  if (drafter == "medusa")
+    return [this] { return std::make_unique<MedusaDrafter>(*medusa_, static_cast<int>(most_guesses(tree()))); };
+  if (drafter == "eagle3")
+    return [&options, this] {
+      return std::make_unique<Eagle3Drafter>(*eagle3_, Eagle3DrafterOptions{.context = options.context,
+                                                                            .kv_type = options.kv_type,
+                                                                            .window = plan_.options.window.value_or(0),
+                                                                            .form = form(),
+                                                                            .kv = options.kv,
+                                                                            .tree = tree(),
+                                                                            .invariants = options.invariants});
+    };
+  check(drafter == "model", "no drafter {}", drafter);
+  return [&options, this] {
+    return std::make_unique<ModelDrafter>(
+        *draft_model_, ModelDrafterOptions{.context = std::min(options.context, draft_model_->config().context),
+                                           .kv_type = options.kv_type,
+                                           .form = form(),
+                                           .kv = options.kv,
+                                           .tree = tree(),
+                                           .invariants = options.invariants});
+  };
+}
+
+Speculation Drafting::speculation() const {
+  if (drafters_.empty()) return {};
+  std::vector<std::function<std::unique_ptr<Drafter>()>> factories;
+  for (const std::string& drafter : drafters_) factories.push_back(factory(drafter));
+  Speculation speculation{.tree = tree(), .drafters = [factories] {
+                            DrafterSet drafters;
+                            for (const auto& make : factories) drafters.push_back(make());
+                            return drafters;
+                          }};
+  if (chooses_nodes()) speculation.budget = chosen_budget();
+  return speculation;
+}
+
+// With the step times of an earlier run where there are some.
+ChosenBudget Drafting::chosen_budget() const {
+  ChosenBudget budget;
+  if (!engine_->places.cache) return budget;
+  const StepTimesFile file(*engine_->places.cache, step_times_key(*engine_, eagle3_ != nullptr, max_rows(tree())));
+  budget.times = file.load();
+  engine_->listener->detail(
+      fmt::format("step times: {} {}", budget.times ? "from" : "measured, for", file.path().string()));
+  budget.on_measured = [file](const StepTimes& times) { file.save(times); };
+  return budget;
+}
+
+void check_same_vocabulary(const Tokenizer& teacher, const Tokenizer& draft, std::string_view where) {
+  if (draft.vocabulary_size() != teacher.vocabulary_size())
+    input_error("{}: another vocabulary: {} tokens, expected the {} of the model", where, draft.vocabulary_size(),
+                teacher.vocabulary_size());
+  for (TokenId id = 0; id < teacher.vocabulary_size(); ++id) {
+    const std::string expected = teacher.bytes(id, false), got = draft.bytes(id, false);
+    if (got != expected)
+      input_error("{}: another vocabulary: token {} is {}, expected {} as in the model", where, id, quoted_token(got),
+                  quoted_token(expected));
+  }
+}
+
+}  // namespace espalier

@@ -1,0 +1,78 @@
+// The drafters of a run with the weights behind them, opened as the plan says.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "decode/oracle_drafter.h"
+#include "engine/draft_plan.h"
+#include "engine/engine.h"
+#include "model/eagle3_head.h"
+#include "model/head_catalogue.h"
+#include "model/medusa_head.h"
+
+namespace espalier {
+
+class Drafting {
+ public:
+  // Loads heads and draft model; heads that were not given are looked for in the engine's folders. The engine must
+  // outlive this; the seed is for drafters that play dice. Throws InputError: a head of the wrong kind or of another
+  // teacher, a draft model with another vocabulary, a tree beyond the device's largest step.
+  Drafting(DraftPlan plan, const OpenEngine& engine, std::uint64_t seed);
+  Drafting(const Drafting&) = delete;
+  Drafting& operator=(const Drafting&) = delete;
+
+  const DraftOptions& options() const { return plan_.options; }  // what was asked for
+  // By source bit; none: plain decoding.
+  const std::vector<std::string>& drafters() const { return drafters_; }
+  std::string name() const;                              // "eagle3+ngram", "none"
+  const std::string& reason() const { return reason_; }  // why these: "--draft ngram", "auto: ... was trained for ..."
+  const std::vector<std::filesystem::path>& head_paths() const { return head_paths_; }  // of the heads that are loaded
+  const TreeOptions& tree() const { return tree_.options; }
+  bool chooses_nodes() const { return tree_.chooses_nodes; }  // rows are chosen round by round
+  std::string budget() const;                                 // "16 rows", "up to 64 rows"
+  // For any number of decoders; drafters keep pointers into this object.
+  Speculation speculation() const;
+
+  // An oracle has to be told prompt and answer before it can replay them.
+  bool wants_answer() const { return has("oracle"); }
+  void learn(std::vector<std::int32_t> prompt, const std::vector<std::int32_t>& answer);
+
+ private:
+  bool has(std::string_view drafter) const;
+  void open_heads();
+  void open_given_head(const std::filesystem::path& path);
+  void open_trained_head(HeadKind kind);
+  void choose_best();
+  void take_head(const std::filesystem::path& path);
+  std::vector<std::filesystem::path> trained_heads(HeadKind kind) const;
+  void load_head(const HeadFiles& files, HeadKind kind, HeadOptions options);
+  void open_draft_model();
+  TreeFacts tree_facts() const;
+  StepForm form() const;
+  ChosenBudget chosen_budget() const;
+  std::function<std::unique_ptr<Drafter>()> factory(const std::string& drafter) const;
+
+  const OpenEngine* engine_;
+  DraftPlan plan_;
+  std::uint64_t seed_;
+  std::vector<std::string> drafters_;
+  std::string reason_;
+  std::vector<std::filesystem::path> head_paths_;
+  std::filesystem::path choices_;  // beside the Medusa heads; empty: there are none
+  std::optional<DraftSuggestion> suggestion_;
+  std::unique_ptr<const MedusaHead> medusa_;
+  std::unique_ptr<const Eagle3Head> eagle3_;
+  std::optional<Transformer> draft_model_;
+  PlannedTree tree_;
+  KnownAnswer answer_;
+};
+
+// Throws InputError with the first difference unless both write the same text for every token. `where`: the model that
+// the second belongs to.
+void check_same_vocabulary(const Tokenizer& teacher, const Tokenizer& draft, std::string_view where);
+
+}  // namespace espalier

@@ -1,0 +1,67 @@
+// What an application opens: a model with its device, its text, and where its drafters' heads lie. Plain options in,
+// remarks and progress to a listener; nothing here prints, exits or reads the environment. An engine does not change
+// while it is used, so any number of decoders can be made on it; each of those belongs to one thread.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "decode/decoder_options.h"
+#include "device/device.h"
+#include "device/timed_device.h"
+#include "engine/listener.h"
+#include "engine/modes.h"
+#include "engine/places.h"
+#include "model/transformer.h"
+#include "text/model_text.h"
+
+namespace espalier {
+
+// KV memory is taken at the start: not more than most people need.
+inline constexpr std::int64_t kDefaultContext = 8192;
+
+struct EngineOptions {
+  std::string model = {};  // a GGUF file or a Hugging Face folder; empty: the default model
+  ModeRequest modes = {};
+  int threads = 0;                         // 0: one per core
+  std::string isa = {};                    // of the CPU device's kernels; empty: the fastest
+  std::optional<DType> kv_type = {};       // nothing: f16
+  std::optional<WeightMode> weights = {};  // nothing: as in the file
+  std::int64_t context = 0;                // positions; 0: what the model was made for, at most kDefaultContext
+  bool timed_ops = false;                  // the device can tell what its ops take
+  Places places = {};
+};
+
+// Members are declared in the order they depend on each other.
+struct OpenEngine {
+  std::filesystem::path path;
+  ModeOptions modes;
+  std::unique_ptr<Device> device;
+  TimedDevice* timed = nullptr;  // the same device, where the options asked for it
+  std::optional<ModelText> text;
+  std::optional<Transformer> model;
+  DecoderOptions decoder;  // for whoever makes decoders on this model
+  WeightMode weights = WeightMode::stored;
+  int threads = 1;
+  Places places = {};
+  Listener* listener = nullptr;  // never null once opened
+};
+
+// The listener, where there is one, must outlive the engine. Throws InputError.
+OpenEngine open_engine(const EngineOptions& options, Listener* listener = nullptr);
+
+// The model that is meant: the one given, else the default one. Throws InputError saying what to do when it is absent.
+std::filesystem::path find_model(const std::string& given, const Places& places);
+
+// The number of threads that is meant: 0 is one per core.
+int thread_count(int wanted);
+
+std::string_view name(WeightMode mode);  // "file", "f32", "q8_0"
+// Nothing: none of these.
+std::optional<WeightMode> parse_weight_mode(std::string_view text);
+
+}  // namespace espalier

@@ -1,0 +1,264 @@
+// The public API (include/espalier/espalier.h) in terms of the engine.
+
+#include <espalier/espalier.h>
+
+#include <atomic>
+#include <mutex>
+#include <numeric>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "base/error.h"
+#include "engine/answering.h"
+#include "engine/build_facts.h"
+
+namespace espalier {
+
+class ForwardingListener final : public Listener {
+ public:
+  explicit ForwardingListener(const OpenOptions& options)
+      : on_remark_(options.on_remark), on_progress_(options.on_progress) {}
+
+  void remark(std::string_view line) override {
+    if (on_remark_) on_remark_(line);
+  }
+  void progress(std::string_view work, double share) override {
+    if (on_progress_) on_progress_(work, share);
+  }
+
+ private:
+  std::function<void(std::string_view)> on_remark_;
+  std::function<void(std::string_view, double)> on_progress_;
+};
+
+// Callers take turns. One that calls again from inside its own turn would wait for itself.
+class TurnTaking {
+ public:
+  class Turn {
+   public:
+    explicit Turn(TurnTaking& turns) : turns_(turns) {
+      check(turns.owner_.load() != std::this_thread::get_id(), "espalier: the engine was called from its own callback");
+      turns.mutex_.lock();
+      turns.owner_ = std::this_thread::get_id();
+    }
+    ~Turn() {
+      turns_.owner_ = std::thread::id();
+      turns_.mutex_.unlock();
+    }
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+
+   private:
+    TurnTaking& turns_;
+  };
+
+ private:
+  std::mutex mutex_;
+  std::atomic<std::thread::id> owner_ = std::thread::id();
+};
+
+namespace {
+
+template <typename Value>
+Value known_word(const char* option, const std::string& text, const std::optional<Value>& value, const char* expected) {
+  if (!value) input_error("{}: expected {}, got '{}'", option, expected, text);
+  return *value;
+}
+
+EngineOptions engine_options_of(const std::filesystem::path& model, const OpenOptions& options) {
+  if (model.empty()) throw InputError("model: expected a GGUF file or a Hugging Face folder, got an empty path");
+  if (options.threads < 0 || options.threads > 256) input_error("threads: expected 0 to 256, got {}", options.threads);
+  if (options.context < 0) input_error("context: expected 0 or more, got {}", options.context);
+  EngineOptions result{.model = model.string(), .threads = options.threads, .context = options.context};
+  result.modes.device = AskedMode{options.device, "device"};
+  result.kv_type = known_word("kv", options.kv, parse_dtype(options.kv), "f16, bf16 or f32");
+  result.weights = known_word("weights", options.weights, parse_weight_mode(options.weights), "file, f32 or q8_0");
+  result.places.heads = options.head_folders;
+  if (!options.cache_folder.empty()) result.places.cache = options.cache_folder;
+  return result;
+}
+
+DraftOptions draft_options_of(const Drafts& drafts) {
+  DraftOptions options{.draft = drafts.draft, .draft_model = drafts.draft_model.string()};
+  if (!drafts.tree.empty()) options.tree = drafts.tree;
+  if (drafts.nodes != 0) options.nodes = drafts.nodes;
+  if (drafts.depth != 0) options.depth = drafts.depth;
+  for (const std::filesystem::path& head : drafts.heads) options.heads.push_back(head.string());
+  return options;
+}
+
+TextOptions text_options_of(const AnswerOptions& options) {
+  TextOptions result{.generate = {.sampling = {.logit_bias = options.logit_bias,
+                                               .repeat_penalty = options.repeat_penalty,
+                                               .presence_penalty = options.presence_penalty,
+                                               .frequency_penalty = options.frequency_penalty,
+                                               .temperature = options.temperature,
+                                               .top_k = options.top_k,
+                                               .top_p = options.top_p,
+                                               .min_p = options.min_p},
+                                  .seed = options.seed,
+                                  .max_tokens = options.max_tokens,
+                                  .logprobs = options.logprobs},
+                     .stop = options.stop,
+                     .ignore_eos = options.ignore_eos};
+  check_text_options(result);
+  return result;
+}
+
+End end_of(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::stop_token:
+    case FinishReason::stopped: return End::stop;
+    case FinishReason::token_limit: return End::length;
+    case FinishReason::context_limit: return End::context;
+    case FinishReason::cancelled: return End::cancelled;
+  }
+  return End::stop;
+}
+
+TokenProbability probability_of(const TokenLogprob& entry, const Tokenizer& tokenizer) {
+  return {entry.token, tokenizer.decode(std::span(&entry.token, 1)), entry.logprob};
+}
+
+std::vector<TokenProbabilities> probabilities_of(const std::vector<Logprobs>& all, const Tokenizer& tokenizer) {
+  std::vector<TokenProbabilities> result;
+  for (const Logprobs& one : all) {
+    TokenProbabilities entry{.chosen = probability_of(one.chosen, tokenizer)};
+    for (const TokenLogprob& other : one.top) entry.top.push_back(probability_of(other, tokenizer));
+    result.push_back(std::move(entry));
+  }
+  return result;
+}
+
+ReplyStatistics statistics_of(const TextResult& result, const std::string& drafters) {
+  const GenerateResult& generated = result.generated;
+  const std::vector<std::int64_t>& accepted = generated.accept_lengths;
+  return {.prompt_tokens = std::ssize(result.prompt),
+          .reused_tokens = generated.reused_tokens,
+          .prefill_seconds = generated.prefill_seconds,
+          .decode_seconds = generated.decode_seconds,
+          .rounds = generated.rounds(),
+          .drafted_tokens = generated.verified_rows - generated.rounds(),
+          .accepted_tokens = std::accumulate(accepted.begin(), accepted.end(), std::int64_t{0}),
+          .drafters = drafters};
+}
+
+}  // namespace
+
+struct Engine::State {
+  State(const std::filesystem::path& model, const OpenOptions& options)
+      : listener(options), engine(open_engine(engine_options_of(model, options), &listener)) {}
+
+  // Heads are loaded once for all conversations that draft alike; an oracle learns answers and is nobody else's.
+  std::shared_ptr<Drafting> drafting_for(const Drafts& drafts) {
+    for (const auto& [choice, drafting] : draftings)
+      if (choice == drafts && !drafting->wants_answer()) return drafting;
+    auto opened = std::make_shared<Drafting>(plan_drafting(draft_options_of(drafts), engine.places), engine, 0);
+    draftings.emplace_back(drafts, opened);
+    return opened;
+  }
+
+  ForwardingListener listener;
+  OpenEngine engine;
+  TurnTaking turns;
+  std::vector<std::pair<Drafts, std::shared_ptr<Drafting>>> draftings = {};
+};
+
+// Members are declared in the order they depend on each other.
+struct Conversation::State {
+  State(std::shared_ptr<Engine::State> shared, const ConversationOptions& options)
+      : owner(std::move(shared)),
+        drafting(owner->drafting_for(options.drafts)),
+        answering(owner->engine, drafting.get(),
+                  {.system = options.system, .variables = options.template_variables, .date = options.date}) {}
+
+  Reply answer(std::string_view prompt, bool raw, const AnswerOptions& options) {
+    const TurnTaking::Turn turn(owner->turns);
+    const TextResult result = answering.answer(std::string(prompt), raw, text_options_of(options),
+                                               {.on_text = options.on_text, .cancelled = options.cancelled});
+    return {.text = result.text,
+            .tokens = result.generated.tokens,
+            .end = end_of(result.generated.finish_reason),
+            .logprobs = probabilities_of(result.logprobs, *owner->engine.text->tokenizer),
+            .statistics = statistics_of(result, drafting->name())};
+  }
+
+  std::shared_ptr<Engine::State> owner;
+  std::shared_ptr<Drafting> drafting;
+  Answering answering;
+};
+
+Conversation::Conversation(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Conversation::Conversation(Conversation&&) noexcept = default;
+Conversation& Conversation::operator=(Conversation&&) noexcept = default;
+Conversation::~Conversation() = default;
+
+Reply Conversation::ask(std::string_view user, const AnswerOptions& options) {
+  return state_->answer(user, false, options);
+}
+
+Reply Conversation::complete(std::string_view prompt, const AnswerOptions& options) {
+  return state_->answer(prompt, true, options);
+}
+
+std::vector<Message> Conversation::history() const {
+  std::vector<Message> messages;
+  for (const ChatMessage& message : state_->answering.history()) messages.push_back({message.role, message.content});
+  return messages;
+}
+
+void Conversation::reset() {
+  state_->answering.reset();
+}
+
+Engine::Engine(std::shared_ptr<State> state) : state_(std::move(state)) {}
+
+Engine Engine::open(const std::filesystem::path& model, const OpenOptions& options) {
+  return Engine(std::make_shared<State>(model, options));
+}
+
+Conversation Engine::converse(const ConversationOptions& options) const {
+  const TurnTaking::Turn turn(state_->turns);
+  return Conversation(std::make_unique<Conversation::State>(state_, options));
+}
+
+std::int64_t Engine::context() const {
+  return state_->engine.decoder.context;
+}
+
+std::int64_t Engine::vocabulary() const {
+  return state_->engine.model->config().vocabulary;
+}
+
+bool Engine::has_chat_template() const {
+  return state_->engine.text->chat_template.has_value();
+}
+
+std::vector<std::int32_t> Engine::tokenize(std::string_view text) const {
+  return state_->engine.text->tokenizer->encode(text);
+}
+
+std::string Engine::detokenize(const std::vector<std::int32_t>& tokens) const {
+  const Tokenizer& tokenizer = *state_->engine.text->tokenizer;
+  for (const std::int32_t token : tokens)
+    if (token < 0 || token >= tokenizer.vocabulary_size())
+      input_error("token {}: expected 0 to {}", token, tokenizer.vocabulary_size() - 1);
+  return tokenizer.decode(tokens);
+}
+
+std::string_view name(End end) {
+  switch (end) {
+    case End::stop: return "stop";
+    case End::length: return "length";
+    case End::context: return "context";
+    case End::cancelled: return "cancelled";
+  }
+  return "";
+}
+
+std::string_view version() {
+  return build_version();
+}
+
+}  // namespace espalier

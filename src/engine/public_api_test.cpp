@@ -1,0 +1,177 @@
+#include <espalier/espalier.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "engine/testing/tiny_model.h"
+
+namespace espalier {
+namespace {
+
+using testing::HasSubstr;
+using testing::StartsWith;
+
+// Errors of a call, as text.
+template <typename Error, typename Function>
+std::string message_of(const Function& function) {
+  try {
+    function();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+class PublicApi : public testing::Test {
+ protected:
+  static AnswerOptions tokens(std::int64_t count) { return {.max_tokens = count, .ignore_eos = true}; }
+
+  const Engine engine_ = Engine::open(kTinyModel, {.threads = 1, .context = 256});
+};
+
+TEST_F(PublicApi, StreamedPiecesJoinToTheText) {
+  std::string streamed;
+  AnswerOptions options = tokens(24);
+  options.on_text = [&](std::string_view text) { streamed += text; };
+  const Reply reply = engine_.converse().ask("hello", options);
+  EXPECT_EQ(streamed, reply.text);
+  EXPECT_EQ(reply.tokens.size(), 24u);
+  EXPECT_EQ(reply.end, End::length);
+  EXPECT_EQ(name(reply.end), "length");
+}
+
+TEST_F(PublicApi, WhoDraftsChangesTheStatisticsNeverTheText) {
+  const Reply plain = engine_.converse({.drafts = {.draft = "none"}}).complete("abcabcabc", tokens(30));
+  EXPECT_EQ(plain.statistics.drafters, "none");
+  EXPECT_EQ(plain.statistics.drafted_tokens, 0);
+  EXPECT_EQ(plain.statistics.rounds, 29) << "the prompt's own step gives the first token";
+  for (const Drafts& drafts : {Drafts{.draft = "ngram", .nodes = 8}, Drafts{.draft = "hostile", .tree = "chain"},
+                               Drafts{.draft = "oracle", .depth = 4}, Drafts{.draft = "eagle3", .heads = {kTinyEagle3}},
+                               Drafts{.draft = "model", .draft_model = kTinyModel}, Drafts{}}) {
+    const Reply reply = engine_.converse({.drafts = drafts}).complete("abcabcabc", tokens(30));
+    EXPECT_EQ(reply.tokens, plain.tokens) << drafts.draft;
+    EXPECT_EQ(reply.text, plain.text) << drafts.draft;
+    const ReplyStatistics& statistics = reply.statistics;
+    EXPECT_LE(statistics.accepted_tokens, statistics.drafted_tokens) << drafts.draft;
+    // Each round gives one token besides those accepted; the last one may be cut at the limit.
+    EXPECT_GE(1 + statistics.rounds + statistics.accepted_tokens, 30) << drafts.draft;
+  }
+}
+
+TEST_F(PublicApi, ConversationsKnowNothingOfEachOther) {
+  Conversation alone = engine_.converse();
+  const std::string first = alone.ask("hello", tokens(8)).text;
+  const std::string second = alone.ask("again", tokens(8)).text;
+  Conversation one = engine_.converse(), other = engine_.converse({.system = "be brief"});
+  EXPECT_EQ(one.ask("hello", tokens(8)).text, first);
+  other.ask("something else", tokens(8));
+  EXPECT_EQ(one.ask("again", tokens(8)).text, second);
+  EXPECT_EQ(one.history().size(), 4u);
+  EXPECT_EQ(other.history().front().role, "system");
+  EXPECT_EQ(other.history().front().content, "be brief");
+  one.reset();
+  EXPECT_TRUE(one.history().empty());
+  EXPECT_EQ(one.ask("hello", tokens(8)).text, first);
+}
+
+TEST_F(PublicApi, ASecondTurnReusesWhatTheFirstComputed) {
+  Conversation conversation = engine_.converse();
+  conversation.ask("hello there, how are you today", tokens(5));
+  EXPECT_GT(conversation.ask("and now", tokens(5)).statistics.reused_tokens, 20);
+}
+
+TEST_F(PublicApi, ACancelledAnswerIsKeptAsFarAsItCame) {
+  Conversation conversation = engine_.converse();
+  int asked = 0;
+  AnswerOptions options = tokens(100);
+  options.cancelled = [&] { return ++asked > 5; };
+  const Reply reply = conversation.ask("hello", options);
+  EXPECT_EQ(reply.end, End::cancelled);
+  EXPECT_LT(reply.tokens.size(), 100u);
+  EXPECT_EQ(conversation.history().back().content, reply.text);
+}
+
+TEST_F(PublicApi, LogProbabilitiesComeWithTheirAlternatives) {
+  AnswerOptions options = tokens(6);
+  options.logprobs = 3;
+  const Reply reply = engine_.converse().ask("hello", options);
+  ASSERT_EQ(reply.logprobs.size(), reply.tokens.size());
+  for (std::size_t i = 0; i < reply.tokens.size(); ++i) {
+    ASSERT_EQ(reply.logprobs[i].top.size(), 3u);
+    EXPECT_EQ(reply.logprobs[i].chosen.token, reply.tokens[i]);
+    EXPECT_EQ(reply.logprobs[i].top.front().token, reply.tokens[i]) << "greedy";
+    EXPECT_LE(reply.logprobs[i].chosen.logprob, 0);
+  }
+  EXPECT_TRUE(engine_.converse().ask("hello", tokens(2)).logprobs.empty());
+}
+
+TEST_F(PublicApi, ASeedGivesTheSameTextEveryTime) {
+  AnswerOptions options = tokens(20);
+  options.temperature = 1;
+  options.seed = 7;
+  const std::string text = engine_.converse().ask("hello", options).text;
+  EXPECT_EQ(engine_.converse().ask("hello", options).text, text);
+  options.seed = 8;
+  EXPECT_NE(engine_.converse().ask("hello", options).text, text);
+}
+
+TEST_F(PublicApi, ThreadsTakeTurnsAndGetTheTextOfOneAlone) {
+  const std::string expected = engine_.converse().ask("hello", tokens(16)).text;
+  std::vector<std::string> texts(4);
+  std::vector<std::thread> threads;
+  for (std::string& text : texts)
+    threads.emplace_back([&, this] { text = engine_.converse().ask("hello", tokens(16)).text; });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_THAT(texts, testing::Each(expected));
+}
+
+TEST_F(PublicApi, AConversationOutlivesItsEngine) {
+  std::optional<Engine> engine = Engine::open(kTinyModel, {.threads = 1, .context = 64});
+  Conversation conversation = engine->converse();
+  engine.reset();
+  EXPECT_EQ(conversation.ask("hello", tokens(4)).tokens.size(), 4u);
+}
+
+TEST_F(PublicApi, AnEngineThatIsCalledFromItsOwnCallbackSaysSo) {
+  Conversation conversation = engine_.converse();
+  AnswerOptions options = tokens(4);
+  options.on_text = [&](std::string_view) { engine_.converse(); };
+  EXPECT_THAT(message_of<std::logic_error>([&] { conversation.ask("hello", options); }),
+              HasSubstr("called from its own callback"));
+  EXPECT_EQ(conversation.ask("hello", tokens(4)).tokens.size(), 4u) << "and works on";
+}
+
+TEST_F(PublicApi, WrongOptionsAreInputErrorsInOneLine) {
+  const auto opening = [](const OpenOptions& options, const std::string& model = kTinyModel) {
+    return message_of<InputError>([&] { Engine::open(model, options); });
+  };
+  EXPECT_THAT(opening({}, ""), StartsWith("model: expected a GGUF file"));
+  EXPECT_THAT(opening({}, "no/such/model"), StartsWith("no/such/model: no such file"));
+  EXPECT_EQ(opening({.threads = -1}), "threads: expected 0 to 256, got -1");
+  EXPECT_EQ(opening({.context = -1}), "context: expected 0 or more, got -1");
+  EXPECT_EQ(opening({.device = "gpu"}), "device: expected cpu or reference, got 'gpu'");
+  EXPECT_EQ(opening({.kv = "q9"}), "kv: expected f16, bf16 or f32, got 'q9'");
+  EXPECT_EQ(opening({.weights = "q2"}), "weights: expected file, f32 or q8_0, got 'q2'");
+  EXPECT_THAT(message_of<InputError>([&] { engine_.converse({.drafts = {.draft = "guess"}}); }),
+              StartsWith("--draft: expected none"));
+  Conversation conversation = engine_.converse();
+  EXPECT_THAT(message_of<InputError>([&] { conversation.ask("hello", {.temperature = -1}); }),
+              HasSubstr("temperature"));
+  EXPECT_THAT(message_of<InputError>([&] { conversation.ask(std::string(5000, 'x')); }), HasSubstr("context"));
+  EXPECT_TRUE(conversation.history().empty()) << "a turn that fails leaves no trace";
+}
+
+TEST_F(PublicApi, TextAndTokensAreThereAndBack) {
+  const std::vector<std::int32_t> tokens = engine_.tokenize("once upon a time");
+  EXPECT_EQ(engine_.detokenize(tokens), "once upon a time");
+  EXPECT_EQ(engine_.context(), 256);
+  EXPECT_GT(engine_.vocabulary(), 0);
+  EXPECT_TRUE(engine_.has_chat_template());
+  EXPECT_THROW(engine_.detokenize({-1}), InputError);
+  EXPECT_THROW(engine_.detokenize({1 << 30}), InputError);
+  EXPECT_FALSE(version().empty());
+}
+
+}  // namespace
+}  // namespace espalier

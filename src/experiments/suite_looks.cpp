@@ -1,0 +1,139 @@
+#include "experiments/suite_looks.h"
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "base/error.h"
+#include "experiments/humaneval.h"
+#include "experiments/round_figures.h"
+#include "trace/trace_file.h"
+
+namespace espalier {
+namespace {
+
+constexpr const char* kTraceName = "trace.jsonl.zst";
+
+std::vector<std::filesystem::path> traces_of(const std::filesystem::path& run) {
+  std::vector<std::filesystem::path> traces;
+  std::error_code ignored;
+  for (const auto& rank : std::filesystem::directory_iterator(run / "ranks", ignored))
+    if (std::filesystem::exists(rank.path() / kTraceName)) traces.push_back(rank.path() / kTraceName);
+  std::ranges::sort(traces);
+  return traces;
+}
+
+SettingResult look_result(const FinishedRun& run) {
+  SettingResult result;
+  result.name = run.name;
+  result.drafter = run.drafter;
+  result.run = run.place;
+  return result;
+}
+
+// What a program prints behind the last test; nobody who wrote an answer could know it.
+std::string make_proof() {
+  std::random_device random;
+  return fmt::format("passed {:08x}{:08x}", random(), random());
+}
+
+class Judge {
+ public:
+  explicit Judge(const QualityOptions& options) : options_(options), proof_(make_proof()) {
+    for (const auto& path : options.problems)
+      for (HumanEvalProblem& problem : read_humaneval(path)) problems_.emplace(problem.task_id, std::move(problem));
+  }
+
+  bool has_problems() const { return !problems_.empty(); }
+  const HumanEvalProblem* problem_of(const TurnRecord& turn) const {
+    const auto* id = std::get_if<std::string>(&turn.prompt_id);
+    const auto found = id == nullptr ? problems_.end() : problems_.find(*id);
+    return found == problems_.end() ? nullptr : &found->second;
+  }
+
+  bool passes(const HumanEvalProblem& problem, const std::string& answer) const {
+    const SandboxResult result = run_sandboxed(judging_program(problem, answer, proof_), *options_.confinement);
+    return result.end == SandboxEnd::finished && result.output.ends_with(fmt::format("\n{}\n", proof_));
+  }
+
+ private:
+  const QualityOptions& options_;
+  std::string proof_;
+  std::map<std::string, HumanEvalProblem> problems_;
+};
+
+struct Score {
+  std::int64_t problems = 0, passed = 0, passed_without = 0;
+  std::vector<std::string> solved = {};
+
+  nlohmann::ordered_json to_json() const {
+    const auto share = [&](std::int64_t count) { return static_cast<double>(count) / static_cast<double>(problems); };
+    return {{"problems", problems},
+            {"passed", passed},
+            {"baseline_passed", passed_without},
+            {"pass_at_1", problems == 0 ? 0 : share(passed)},
+            {"baseline_pass_at_1", problems == 0 ? 0 : share(passed_without)},
+            {"solved", solved}};
+  }
+};
+
+// Nothing: it was cancelled.
+std::optional<Score> score(const FinishedRun& run, const Judge& judge, const QualityOptions& options) {
+  Score score;
+  for (const TurnRecord& turn : run.turns) {
+    const HumanEvalProblem* problem = judge.problem_of(turn);
+    if (problem == nullptr || !turn.baseline) continue;
+    if (options.cancelled()) return std::nullopt;
+    const bool passed = judge.passes(*problem, turn.text);
+    const bool same = !turn.first_difference();
+    ++score.problems;
+    score.passed += passed ? 1 : 0;
+    score.passed_without += (same ? passed : judge.passes(*problem, options.text_of(turn.baseline->tokens))) ? 1 : 0;
+    if (passed) score.solved.push_back(problem->task_id);
+  }
+  return score;
+}
+
+}  // namespace
+
+ExperimentResult stage_times(std::span<const FinishedRun> runs) {
+  ExperimentResult result;
+  for (const FinishedRun& run : runs) {
+    StageTimes stages;
+    for (const std::filesystem::path& path : traces_of(run.folder)) {
+      TraceReader reader(path);
+      while (const std::optional<TracedTurn> turn = reader.next()) stages.add(*turn);
+    }
+    if (stages.rounds() == 0)
+      input_error("{}: no trace with rounds in ranks, expected those of its run", run.folder.string());
+    SettingResult setting = look_result(run);
+    setting.figures = {{"rounds", stages.rounds()}, {"stages", stages.to_json()}};
+    result.settings.push_back(std::move(setting));
+  }
+  return result;
+}
+
+std::optional<ExperimentResult> pass_at_1(std::span<const FinishedRun> runs, const QualityOptions& options) {
+  ExperimentResult result;
+  if (!options.confinement) {
+    result.skipped = "runs code that a model wrote: --execute-model-code allows it";
+    return result;
+  }
+  const Judge judge(options);
+  if (!judge.has_problems()) {
+    result.skipped = "none of the prompts has tests";
+    return result;
+  }
+  for (const FinishedRun& run : runs) {
+    const std::optional<Score> scored = score(run, judge, options);
+    if (!scored) return std::nullopt;
+    SettingResult setting = look_result(run);
+    setting.figures = scored->to_json();
+    setting.figures["sandbox"] = *options.confinement == Confinement::namespaces ? "namespaces" : "limits only";
+    result.settings.push_back(std::move(setting));
+  }
+  return result;
+}
+
+}  // namespace espalier
