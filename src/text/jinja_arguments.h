@@ -1,6 +1,8 @@
 // The arguments of one call in a template, and how they meet the parameters of a built-in function.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <initializer_list>
 #include <optional>
 #include <string>
@@ -15,6 +17,17 @@ namespace espalier::jinja {
 struct CallArguments {
   std::vector<Value> positional;
   std::vector<std::pair<std::string, Value>> named;
+};
+
+// A name as a template argument: built-in functions that share a template complain under their own.
+struct CalleeName {
+  template <std::size_t size>
+  consteval CalleeName(const char (&literal)[size]) {
+    std::copy_n(literal, size, letters);
+  }
+  constexpr operator std::string_view() const { return letters; }
+
+  char letters[16] = {};
 };
 
 // One entry per parameter, in order; absent ones are empty. Fails on too many, unknown, doubled or, among the first

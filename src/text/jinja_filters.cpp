@@ -47,9 +47,9 @@ Value join_filter(Guard& guard, const Value& input, const CallArguments& argumen
   return Value(builder.take());
 }
 
-template <Text (*convert)(Guard&, const Text&)>
+template <CalleeName name, Text (*convert)(Guard&, const Text&)>
 Value text_filter(Guard& guard, const Value& input, const CallArguments& arguments) {
-  no_arguments(guard, "upper", arguments);
+  no_arguments(guard, name, arguments);
   return Value(convert(guard, to_text(guard, input)));
 }
 
@@ -284,15 +284,16 @@ Value map_filter(Guard& guard, const Value& input, const CallArguments& argument
 
 // select, reject, selectattr, rejectattr: keep the items for which a test (without one: the truth) of the item or of
 // one of its attributes is `wanted`.
-template <bool by_attribute, bool wanted>
+template <CalleeName name, bool by_attribute, bool wanted>
 Value select_filter(Guard& guard, const Value& input, const CallArguments& arguments) {
   if (!truth(input)) return make_iterator(guard, {});
   constexpr std::size_t kBeforeTest = by_attribute ? 1 : 0;
-  if (arguments.positional.size() < kBeforeTest) guard.fail("selectattr misses the name of the attribute");
+  if (arguments.positional.size() < kBeforeTest)
+    guard.fail("{} misses the name of the attribute", std::string_view(name));
   const bool has_test = arguments.positional.size() > kBeforeTest;
-  const Test test = has_test ? find_test(name_of(guard, "select", arguments.positional[kBeforeTest])) : nullptr;
+  const Test test = has_test ? find_test(name_of(guard, name, arguments.positional[kBeforeTest])) : nullptr;
   if (has_test && test == nullptr)
-    guard.fail("the test '{}' is not supported", name_of(guard, "select", arguments.positional[kBeforeTest]));
+    guard.fail("the test '{}' is not supported", name_of(guard, name, arguments.positional[kBeforeTest]));
   const CallArguments rest = has_test ? without_first(arguments, kBeforeTest + 1) : CallArguments{};
   std::vector<Value> kept;
   for (const Value& item : iterate(guard, input)) {
@@ -360,9 +361,9 @@ Value unique_filter(Guard& guard, const Value& input, const CallArguments& argum
   return make_iterator(guard, std::move(kept));
 }
 
-template <bool largest>
+template <CalleeName name, bool largest>
 Value extreme_filter(Guard& guard, const Value& input, const CallArguments& arguments) {
-  const Bound bound = bind(guard, "min", arguments, {"case_sensitive", "attribute"}, 0);
+  const Bound bound = bind(guard, name, arguments, {"case_sensitive", "attribute"}, 0);
   const SortKey key(guard, bound[0], bound[1]);
   std::optional<std::pair<Value, Value>> best;
   for (const Value& item : iterate(guard, input)) {
@@ -392,7 +393,7 @@ struct NamedFilter {
 
 constexpr NamedFilter kFilters[] = {
     {"abs", abs_filter},
-    {"capitalize", text_filter<capitalize>},
+    {"capitalize", text_filter<"capitalize", capitalize>},
     {"count", length_filter},
     {"d", default_filter},
     {"default", default_filter},
@@ -405,25 +406,25 @@ constexpr NamedFilter kFilters[] = {
     {"last", last_filter},
     {"length", length_filter},
     {"list", list_filter},
-    {"lower", text_filter<lower>},
+    {"lower", text_filter<"lower", lower>},
     {"map", map_filter},
-    {"max", extreme_filter<true>},
-    {"min", extreme_filter<false>},
-    {"reject", select_filter<false, false>},
-    {"rejectattr", select_filter<true, false>},
+    {"max", extreme_filter<"max", true>},
+    {"min", extreme_filter<"min", false>},
+    {"reject", select_filter<"reject", false, false>},
+    {"rejectattr", select_filter<"rejectattr", true, false>},
     {"replace", replace_filter},
     {"reverse", reverse_filter},
     {"round", round_filter},
-    {"select", select_filter<false, true>},
-    {"selectattr", select_filter<true, true>},
+    {"select", select_filter<"select", false, true>},
+    {"selectattr", select_filter<"selectattr", true, true>},
     {"sort", sort_filter},
     {"string", string_filter},
     {"sum", sum_filter},
-    {"title", text_filter<title_of_words>},
+    {"title", text_filter<"title", title_of_words>},
     {"tojson", tojson_filter},
     {"trim", trim_filter},
     {"unique", unique_filter},
-    {"upper", text_filter<upper>},
+    {"upper", text_filter<"upper", upper>},
 };
 
 }  // namespace

@@ -12,29 +12,29 @@ namespace {
 using TextMethod = Value (*)(Guard&, const Text& self, const CallArguments&);
 using DictMethod = Value (*)(Guard&, const Dict& self, const CallArguments&);
 
-std::size_t cut_limit(Guard& guard, const std::optional<Value>& limit) {
-  const std::int64_t value = limit ? require_integer(guard, "split", *limit) : -1;
+std::size_t cut_limit(Guard& guard, std::string_view callee, const std::optional<Value>& limit) {
+  const std::int64_t value = limit ? require_integer(guard, callee, *limit) : -1;
   return value < 0 ? kUnlimited : static_cast<std::size_t>(value);
 }
 
-template <Side side>
+template <CalleeName name, Side side>
 Value strip_method(Guard& guard, const Text& self, const CallArguments& arguments) {
-  const Bound bound = bind_positional(guard, "strip", arguments, 0, 1);
+  const Bound bound = bind_positional(guard, name, arguments, 0, 1);
   if (!bound[0] || bound[0]->is_none()) return make_text(guard, strip_spaces(self, side));
-  return make_text(guard, strip_characters(self, require_text(guard, "strip", *bound[0]).bytes(), side));
+  return make_text(guard, strip_characters(self, require_text(guard, name, *bound[0]).bytes(), side));
 }
 
 // From the right, cuts at white space are not supported; nothing the templates use needs them.
-template <bool from_right>
+template <CalleeName name, bool from_right>
 Value split_method(Guard& guard, const Text& self, const CallArguments& arguments) {
-  const Bound bound = bind(guard, "split", arguments, {"sep", "maxsplit"}, 0);
-  const std::size_t limit = cut_limit(guard, bound[1]);
+  const Bound bound = bind(guard, name, arguments, {"sep", "maxsplit"}, 0);
+  const std::size_t limit = cut_limit(guard, name, bound[1]);
   if (!bound[0] || bound[0]->is_none()) {
     if (from_right && limit != kUnlimited) guard.fail("rsplit() at white space with a limit is not supported");
     return make_list(guard, split_spaces(guard, self, limit));
   }
-  const Text& separator = require_text(guard, "split", *bound[0]);
-  if (separator.empty()) guard.fail("split() expects a separator that is not empty");
+  const Text& separator = require_text(guard, name, *bound[0]);
+  if (separator.empty()) guard.fail("{}() expects a separator that is not empty", std::string_view(name));
   return make_list(guard, (from_right ? split_last : split)(guard, self, separator.bytes(), limit));
 }
 
@@ -60,17 +60,17 @@ Value affix_method(Guard& guard, const Text& self, const CallArguments& argument
                      [&](const Value& affix) { return has_affix<at_end>(guard, self, affix); });
 }
 
-template <bool at_end>
+template <CalleeName name, bool at_end>
 Value remove_affix_method(Guard& guard, const Text& self, const CallArguments& arguments) {
-  const Bound bound = bind_positional(guard, "removeprefix", arguments, 1, 1);
-  const std::size_t size = require_text(guard, "removeprefix", *bound[0]).size();
+  const Bound bound = bind_positional(guard, name, arguments, 1, 1);
+  const std::size_t size = require_text(guard, name, *bound[0]).size();
   if (!has_affix<at_end>(guard, self, *bound[0])) return make_text(guard, self);
   return make_text(guard, at_end ? self.slice(0, self.size() - size) : self.slice(size, self.size()));
 }
 
-template <Text (*convert)(Guard&, const Text&)>
+template <CalleeName name, Text (*convert)(Guard&, const Text&)>
 Value case_method(Guard& guard, const Text& self, const CallArguments& arguments) {
-  bind_positional(guard, "upper", arguments, 0, 0);
+  bind_positional(guard, name, arguments, 0, 0);
   return Value(convert(guard, self));
 }
 
@@ -78,7 +78,7 @@ Value replace_method(Guard& guard, const Text& self, const CallArguments& argume
   const Bound bound = bind_positional(guard, "replace", arguments, 2, 3);
   const Text& old_text = require_text(guard, "replace", *bound[0]);
   const Text& new_text = require_text(guard, "replace", *bound[1]);
-  return Value(replace(guard, self, old_text.bytes(), new_text, cut_limit(guard, bound[2])));
+  return Value(replace(guard, self, old_text.bytes(), new_text, cut_limit(guard, "replace", bound[2])));
 }
 
 Value join_method(Guard& guard, const Text& self, const CallArguments& arguments) {
@@ -158,26 +158,26 @@ struct Named {
 };
 
 constexpr Named<TextMethod> kTextMethods[] = {
-    {"capitalize", case_method<capitalize>},
+    {"capitalize", case_method<"capitalize", capitalize>},
     {"count", count_method},
     {"endswith", affix_method<true>},
     {"find", find_method},
     {"index", index_method},
     {"join", join_method},
-    {"lower", case_method<lower>},
-    {"lstrip", strip_method<Side::left>},
-    {"removeprefix", remove_affix_method<false>},
-    {"removesuffix", remove_affix_method<true>},
+    {"lower", case_method<"lower", lower>},
+    {"lstrip", strip_method<"lstrip", Side::left>},
+    {"removeprefix", remove_affix_method<"removeprefix", false>},
+    {"removesuffix", remove_affix_method<"removesuffix", true>},
     {"replace", replace_method},
     {"rfind", rfind_method},
-    {"rsplit", split_method<true>},
-    {"rstrip", strip_method<Side::right>},
-    {"split", split_method<false>},
+    {"rsplit", split_method<"rsplit", true>},
+    {"rstrip", strip_method<"rstrip", Side::right>},
+    {"split", split_method<"split", false>},
     {"splitlines", splitlines_method},
     {"startswith", affix_method<false>},
-    {"strip", strip_method<Side::both>},
-    {"title", case_method<title>},
-    {"upper", case_method<upper>},
+    {"strip", strip_method<"strip", Side::both>},
+    {"title", case_method<"title", title>},
+    {"upper", case_method<"upper", upper>},
 };
 
 constexpr Named<DictMethod> kDictMethods[] = {

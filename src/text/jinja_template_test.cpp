@@ -102,6 +102,22 @@ TEST(JinjaErrors, TellLineAndColumn) {
   EXPECT_THAT(error_of("{% for x in [1] %}"), HasSubstr("expected '{% endfor %}', got the end of the template"));
 }
 
+TEST(JinjaErrors, NameTheFilterOrMethodThatWasCalled) {
+  for (const std::string name : {"upper", "lower", "capitalize", "title"}) {
+    EXPECT_THAT(error_of("{{ 'a'|" + name + "(1) }}"), HasSubstr(": " + name + "() takes"));
+    EXPECT_THAT(error_of("{{ 'a'." + name + "(1) }}"), HasSubstr(": " + name + "() takes"));
+  }
+  for (const std::string name : {"min", "max"})
+    EXPECT_THAT(error_of("{{ [1]|" + name + "(1, 2, 3) }}"), HasSubstr(": " + name + "() takes"));
+  for (const std::string name : {"strip", "lstrip", "rstrip", "split", "rsplit", "removeprefix", "removesuffix"})
+    EXPECT_THAT(error_of("{{ 'a'." + name + "(1) }}"), HasSubstr(": " + name + "() expects a str"));
+  for (const std::string name : {"select", "reject", "selectattr", "rejectattr"})
+    EXPECT_THAT(error_of("{{ ['a']|" + name + "(1, 2)|list }}"), HasSubstr(": " + name + "() expects a str"));
+  for (const std::string name : {"selectattr", "rejectattr"})
+    EXPECT_THAT(error_of("{{ ['a']|" + name + "()|list }}"), HasSubstr(": " + name + " misses"));
+  EXPECT_THAT(error_of("{{ 'a'.replace('a', 'b', 'c') }}"), HasSubstr(": replace() expects an int"));
+}
+
 TEST(JinjaErrors, InvalidUtf8IsRefused) {
   EXPECT_THAT(error_of("ab\xff"), HasSubstr("invalid UTF-8 at byte 2"));
 }
