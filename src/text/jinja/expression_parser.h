@@ -7,8 +7,8 @@
 #include <string>
 #include <string_view>
 
-#include "text/jinja_ast.h"
-#include "text/jinja_token_stream.h"
+#include "text/jinja/ast.h"
+#include "text/jinja/token_stream.h"
 
 namespace espalier::jinja {
 

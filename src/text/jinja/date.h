@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "text/jinja_guard.h"
+#include "text/jinja/guard.h"
 
 namespace espalier::jinja {
 

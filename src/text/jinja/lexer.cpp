@@ -1,4 +1,4 @@
-#include "text/jinja_lexer.h"
+#include "text/jinja/lexer.h"
 
 #include <algorithm>
 #include <array>
@@ -6,7 +6,7 @@
 #include <optional>
 #include <utility>
 
-#include "text/jinja_unicode.h"
+#include "text/jinja/unicode.h"
 #include "text/utf8.h"
 
 namespace espalier::jinja {

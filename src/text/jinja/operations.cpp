@@ -1,11 +1,11 @@
-#include "text/jinja_operations.h"
+#include "text/jinja/operations.h"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
-#include "text/jinja_methods.h"
-#include "text/jinja_unicode.h"
+#include "text/jinja/methods.h"
+#include "text/jinja/unicode.h"
 
 namespace espalier::jinja {
 namespace {

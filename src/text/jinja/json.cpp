@@ -1,4 +1,4 @@
-#include "text/jinja_json.h"
+#include "text/jinja/json.h"
 
 #include <limits>
 #include <nlohmann/json.hpp>

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "text/jinja_ast.h"
-#include "text/jinja_date.h"
+#include "text/jinja/ast.h"
+#include "text/jinja/date.h"
 
 namespace espalier::jinja {
 

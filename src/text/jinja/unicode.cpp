@@ -1,4 +1,4 @@
-#include "text/jinja_unicode.h"
+#include "text/jinja/unicode.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -26,7 +26,7 @@ struct Expansion {
   const char* text;
 };
 
-#include "text/jinja_unicode_tables.inc"
+#include "text/jinja/unicode_tables.inc"
 
 constexpr char32_t kCapitalSigma = 0x3a3;
 constexpr const char* kFinalSigma = "\xcf\x82";

@@ -1,10 +1,10 @@
-#include "text/jinja_template.h"
+#include "text/jinja/template.h"
 
 #include <algorithm>
 #include <deque>
 
-#include "text/jinja_methods.h"
-#include "text/jinja_parser.h"
+#include "text/jinja/methods.h"
+#include "text/jinja/parser.h"
 
 namespace espalier::jinja {
 namespace {

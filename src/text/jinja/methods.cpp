@@ -1,10 +1,10 @@
-#include "text/jinja_methods.h"
+#include "text/jinja/methods.h"
 
 #include <algorithm>
 #include <array>
 #include <span>
 
-#include "text/jinja_unicode.h"
+#include "text/jinja/unicode.h"
 
 namespace espalier::jinja {
 namespace {

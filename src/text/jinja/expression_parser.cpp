@@ -1,4 +1,4 @@
-#include "text/jinja_expression_parser.h"
+#include "text/jinja/expression_parser.h"
 
 #include <algorithm>
 #include <charconv>

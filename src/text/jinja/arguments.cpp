@@ -1,4 +1,4 @@
-#include "text/jinja_arguments.h"
+#include "text/jinja/arguments.h"
 
 #include <algorithm>
 

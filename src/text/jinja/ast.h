@@ -9,9 +9,9 @@
 #include <variant>
 #include <vector>
 
-#include "text/jinja_filters.h"
-#include "text/jinja_operations.h"
-#include "text/jinja_value.h"
+#include "text/jinja/filters.h"
+#include "text/jinja/operations.h"
+#include "text/jinja/value.h"
 
 namespace espalier::jinja {
 

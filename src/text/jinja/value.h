@@ -14,8 +14,8 @@
 #include <variant>
 #include <vector>
 
-#include "text/jinja_guard.h"
-#include "text/jinja_text.h"
+#include "text/jinja/guard.h"
+#include "text/jinja/text.h"
 
 namespace espalier::jinja {
 

@@ -1,9 +1,9 @@
-// The tests of jinja_filters.h: `value is name`.
+// The tests of filters.h: `value is name`.
 #include <algorithm>
 
-#include "text/jinja_filters.h"
-#include "text/jinja_operations.h"
-#include "text/jinja_unicode.h"
+#include "text/jinja/filters.h"
+#include "text/jinja/operations.h"
+#include "text/jinja/unicode.h"
 
 namespace espalier::jinja {
 namespace {

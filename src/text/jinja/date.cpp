@@ -1,4 +1,4 @@
-#include "text/jinja_date.h"
+#include "text/jinja/date.h"
 
 #include <array>
 #include <chrono>

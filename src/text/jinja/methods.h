@@ -4,7 +4,7 @@
 #include <optional>
 #include <string_view>
 
-#include "text/jinja_arguments.h"
+#include "text/jinja/arguments.h"
 
 namespace espalier::jinja {
 

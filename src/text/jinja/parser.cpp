@@ -1,4 +1,4 @@
-#include "text/jinja_parser.h"
+#include "text/jinja/parser.h"
 
 #include <algorithm>
 #include <array>
@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include "text/jinja_expression_parser.h"
-#include "text/jinja_lexer.h"
-#include "text/jinja_token_stream.h"
+#include "text/jinja/expression_parser.h"
+#include "text/jinja/lexer.h"
+#include "text/jinja/token_stream.h"
 
 namespace espalier::jinja {
 namespace {

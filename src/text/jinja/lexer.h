@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "text/jinja_guard.h"
+#include "text/jinja/guard.h"
 
 namespace espalier::jinja {
 

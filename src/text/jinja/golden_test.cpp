@@ -13,8 +13,8 @@
 
 #include "base/mapped_file.h"
 #include "text/chat_template.h"
-#include "text/jinja_json.h"
-#include "text/jinja_template.h"
+#include "text/jinja/json.h"
+#include "text/jinja/template.h"
 
 namespace espalier {
 namespace {

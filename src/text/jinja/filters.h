@@ -3,7 +3,7 @@
 
 #include <string_view>
 
-#include "text/jinja_arguments.h"
+#include "text/jinja/arguments.h"
 
 namespace espalier::jinja {
 

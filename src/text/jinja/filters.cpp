@@ -1,12 +1,12 @@
-#include "text/jinja_filters.h"
+#include "text/jinja/filters.h"
 
 #include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <limits>
 
-#include "text/jinja_operations.h"
-#include "text/jinja_unicode.h"
+#include "text/jinja/operations.h"
+#include "text/jinja/unicode.h"
 
 namespace espalier::jinja {
 namespace {

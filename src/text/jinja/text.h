@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "text/jinja_guard.h"
+#include "text/jinja/guard.h"
 #include "text/text_piece.h"
 
 namespace espalier::jinja {

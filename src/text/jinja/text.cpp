@@ -1,4 +1,4 @@
-#include "text/jinja_text.h"
+#include "text/jinja/text.h"
 
 #include <string.h>
 
@@ -6,7 +6,7 @@
 #include <array>
 #include <utility>
 
-#include "text/jinja_unicode.h"
+#include "text/jinja/unicode.h"
 
 namespace espalier::jinja {
 namespace {

@@ -1,4 +1,4 @@
-#include "text/jinja_token_stream.h"
+#include "text/jinja/token_stream.h"
 
 namespace espalier::jinja {
 

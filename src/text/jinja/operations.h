@@ -5,7 +5,7 @@
 #include <optional>
 #include <string_view>
 
-#include "text/jinja_value.h"
+#include "text/jinja/value.h"
 
 namespace espalier::jinja {
 

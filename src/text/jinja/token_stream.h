@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "text/jinja_guard.h"
-#include "text/jinja_lexer.h"
+#include "text/jinja/guard.h"
+#include "text/jinja/lexer.h"
 
 namespace espalier::jinja {
 

@@ -3,7 +3,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "text/jinja_value.h"
+#include "text/jinja/value.h"
 
 namespace espalier::jinja {
 
