@@ -1,57 +1,37 @@
 #include "text/jinja/unicode.h"
 
+#include <unicode/bytestream.h>
+#include <unicode/casemap.h>
+#include <unicode/stringoptions.h>
+#include <unicode/stringpiece.h>
+#include <unicode/uchar.h>
+
 #include <algorithm>
 #include <cstdint>
-#include <iterator>
-#include <span>
 
+#include "base/error.h"
 #include "text/utf8.h"
 
 namespace espalier::jinja {
 namespace {
 
-struct Range {
-  char32_t first, last;
-};
-
-// Every `stride`-th character of [first, last] maps to itself plus delta.
-struct CaseRun {
-  char32_t first, last;
-  std::uint32_t stride;
-  std::int32_t delta;
-};
-
-struct Expansion {
-  char32_t code;
-  const char* text;
-};
-
-#include "text/jinja/unicode_tables.inc"
-
 constexpr char32_t kCapitalSigma = 0x3a3;
 constexpr const char* kFinalSigma = "\xcf\x82";
+constexpr const char* kRootLocale = "";
 
-template <typename Entry>
-const Entry* find_range(std::span<const Entry> table, char32_t code) {
-  const auto after = std::upper_bound(table.begin(), table.end(), code,
-                                      [](char32_t value, const Entry& entry) { return value < entry.first; });
-  if (after == table.begin()) return nullptr;
-  const Entry& entry = *std::prev(after);
-  return code <= entry.last ? &entry : nullptr;
+bool has(char32_t code, UProperty property) {
+  return u_hasBinaryProperty(static_cast<UChar32>(code), property);
 }
 
-bool contains(std::span<const Range> table, char32_t code) {
-  return find_range(table, code) != nullptr;
-}
-
-std::string map_case(std::span<const CaseRun> runs, std::span<const Expansion> expansions, char32_t code) {
-  const auto expansion = std::lower_bound(expansions.begin(), expansions.end(), code,
-                                          [](const Expansion& entry, char32_t value) { return entry.code < value; });
-  if (expansion != expansions.end() && expansion->code == code) return expansion->text;
-  if (const CaseRun* run = find_range(runs, code); run != nullptr && (code - run->first) % run->stride == 0)
-    code = static_cast<char32_t>(static_cast<std::int64_t>(code) + run->delta);
-  std::string mapped;
-  append_utf8(mapped, code);
+// convert(text, sink, status): one of ICU's mappings.
+template <typename Convert>
+std::string map_case(char32_t code, Convert convert) {
+  std::string text, mapped;
+  append_utf8(text, code);
+  icu::StringByteSink<std::string> sink(&mapped);
+  UErrorCode status = U_ZERO_ERROR;
+  convert(icu::StringPiece(text), sink, status);
+  if (U_FAILURE(status)) device_error("ICU: CaseMap: {}", u_errorName(status));
   return mapped;
 }
 
@@ -61,7 +41,7 @@ bool is_final_sigma(std::string_view text, std::size_t offset) {
   bool cased_before = false;
   while (before > 0) {
     const Character character = character_before(text, before);
-    if (!contains(kCaseIgnorable, character.code)) {
+    if (!has(character.code, UCHAR_CASE_IGNORABLE)) {
       cased_before = is_cased(character.code);
       break;
     }
@@ -71,7 +51,7 @@ bool is_final_sigma(std::string_view text, std::size_t offset) {
   std::size_t after = offset + character_at(text, offset).bytes;
   while (after < text.size()) {
     const Character character = character_at(text, after);
-    if (!contains(kCaseIgnorable, character.code)) return !is_cased(character.code);
+    if (!has(character.code, UCHAR_CASE_IGNORABLE)) return !is_cased(character.code);
     after += character.bytes;
   }
   return true;
@@ -103,29 +83,39 @@ std::size_t count_characters(std::string_view text) {
 }
 
 bool is_space(char32_t code) {
-  return contains(kSpace, code);
+  const auto character = static_cast<UChar32>(code);
+  const UCharDirection direction = u_charDirection(character);
+  return direction == U_WHITE_SPACE_NEUTRAL || direction == U_BLOCK_SEPARATOR || direction == U_SEGMENT_SEPARATOR ||
+         u_charType(character) == U_SPACE_SEPARATOR;
 }
 bool is_printable(char32_t code) {
-  return !contains(kNotPrintable, code);
+  return code == U' ' || (U_GET_GC_MASK(static_cast<UChar32>(code)) & (U_GC_C_MASK | U_GC_Z_MASK)) == 0;
 }
 bool is_decimal(char32_t code) {
-  return contains(kDecimal, code);
+  return u_charType(static_cast<UChar32>(code)) == U_DECIMAL_DIGIT_NUMBER;
 }
 bool is_cased(char32_t code) {
-  return contains(kCased, code);
+  return has(code, UCHAR_CASED);
 }
 
 std::string upper(char32_t code) {
-  return map_case(kUpperRuns, kUpperExpansions, code);
+  return map_case(code, [](icu::StringPiece text, icu::ByteSink& sink, UErrorCode& status) {
+    icu::CaseMap::utf8ToUpper(kRootLocale, 0, text, sink, nullptr, status);
+  });
 }
 std::string title(char32_t code) {
-  return map_case(kTitleRuns, kTitleExpansions, code);
+  constexpr std::uint32_t kOptions = U_TITLECASE_WHOLE_STRING | U_TITLECASE_NO_BREAK_ADJUSTMENT;
+  return map_case(code, [](icu::StringPiece text, icu::ByteSink& sink, UErrorCode& status) {
+    icu::CaseMap::utf8ToTitle(kRootLocale, kOptions, nullptr, text, sink, nullptr, status);
+  });
 }
 
 std::string lower(std::string_view text, std::size_t offset) {
   const char32_t code = character_at(text, offset).code;
   if (code == kCapitalSigma && is_final_sigma(text, offset)) return kFinalSigma;
-  return map_case(kLowerRuns, kLowerExpansions, code);
+  return map_case(code, [](icu::StringPiece piece, icu::ByteSink& sink, UErrorCode& status) {
+    icu::CaseMap::utf8ToLower(kRootLocale, 0, piece, sink, nullptr, status);
+  });
 }
 
 }  // namespace espalier::jinja

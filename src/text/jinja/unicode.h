@@ -1,5 +1,7 @@
 // Characters as Python's str sees them: what the template interpreter needs to agree with jinja2 on strip(), upper()
-// and the quoting of strings inside lists. All functions expect valid UTF-8.
+// and the quoting of strings inside lists. All functions expect valid UTF-8. Unicode version: that of the ICU the
+// program runs with, as for tokenizers; Python's depends on its release, and the two differ in new characters and a
+// handful of others.
 #pragma once
 
 #include <cstddef>
