@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/model_hash.h"
-#include "format/complaint.h"
-#include "format/temporary_folder.h"
+#include "format/testing/complaint.h"
+#include "format/testing/temporary_folder.h"
 
 namespace espalier {
 namespace {

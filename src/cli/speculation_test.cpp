@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "cli/options.h"
-#include "format/complaint.h"
+#include "format/testing/complaint.h"
 
 namespace espalier {
 namespace {

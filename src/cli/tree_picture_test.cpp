@@ -10,7 +10,7 @@
 #include "base/random.h"
 #include "cli/terminal.h"
 #include "cli/token_text.h"
-#include "tree/random_tree.h"
+#include "tree/testing/random_tree.h"
 
 namespace espalier {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "decode/accept.h"
 #include "decode/hostile_drafter.h"
-#include "decode/linear_times.h"
+#include "decode/testing/linear_times.h"
 
 namespace espalier {
 namespace {

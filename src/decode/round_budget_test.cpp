@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "decode/answer.h"
-#include "decode/linear_times.h"
+#include "decode/testing/linear_times.h"
 
 namespace espalier {
 namespace {

@@ -1,4 +1,4 @@
-#include "text/tokenizer_fixture.h"
+#include "text/testing/tokenizer_fixture.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "eval/turn_record.h"
-#include "format/temporary_folder.h"
+#include "format/testing/temporary_folder.h"
 #include "report/report.h"
 #include "trace/traced_turn.h"
 

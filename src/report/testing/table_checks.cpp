@@ -1,4 +1,4 @@
-#include "report/table_checks.h"
+#include "report/testing/table_checks.h"
 
 #include <gtest/gtest.h>
 

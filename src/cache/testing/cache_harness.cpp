@@ -1,4 +1,4 @@
-#include "cache/cache_harness.h"
+#include "cache/testing/cache_harness.h"
 
 #include <algorithm>
 #include <cstring>

@@ -1,4 +1,4 @@
-#include "report/plain_figures.h"
+#include "report/testing/plain_figures.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "format/safetensors_builder.h"
+#include "format/testing/safetensors_builder.h"
 
 #include <fmt/ranges.h>
 
@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "format/gguf_builder.h"
+#include "format/testing/gguf_builder.h"
 
 namespace espalier {
 namespace {

@@ -1,10 +1,10 @@
-#include "report/fake_run.h"
+#include "report/testing/fake_run.h"
 
 #include <fstream>
 
 #include "base/mapped_file.h"
 #include "eval/run_folder.h"
-#include "trace/random_turn.h"
+#include "trace/testing/random_turn.h"
 #include "trace/trace_file.h"
 
 namespace espalier {

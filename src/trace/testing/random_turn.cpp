@@ -1,9 +1,9 @@
-#include "trace/random_turn.h"
+#include "trace/testing/random_turn.h"
 
 #include <random>
 
 #include "trace/trace_file.h"
-#include "tree/random_tree.h"
+#include "tree/testing/random_tree.h"
 
 namespace espalier {
 namespace {

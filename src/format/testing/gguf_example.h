@@ -7,9 +7,9 @@
 #include <string_view>
 #include <vector>
 
-#include "format/complaint.h"
-#include "format/gguf_builder.h"
 #include "format/gguf_file.h"
+#include "format/testing/complaint.h"
+#include "format/testing/gguf_builder.h"
 
 namespace espalier {
 

@@ -1,4 +1,4 @@
-#include "format/gguf_builder.h"
+#include "format/testing/gguf_builder.h"
 
 #include <fmt/format.h>
 

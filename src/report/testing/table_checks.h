@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "report/plain_figures.h"
+#include "report/testing/plain_figures.h"
 
 namespace espalier {
 

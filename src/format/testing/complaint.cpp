@@ -1,4 +1,4 @@
-#include "format/complaint.h"
+#include "format/testing/complaint.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "tree/random_tree.h"
+#include "tree/testing/random_tree.h"
 
 #include <algorithm>
 #include <random>

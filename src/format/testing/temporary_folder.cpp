@@ -1,4 +1,4 @@
-#include "format/temporary_folder.h"
+#include "format/testing/temporary_folder.h"
 
 #include <stdlib.h>
 
