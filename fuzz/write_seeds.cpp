@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "format/gguf_builder.h"
-#include "format/safetensors_builder.h"
+#include "format/testing/gguf_builder.h"
+#include "format/testing/safetensors_builder.h"
 #include "trace/failure_dump.h"
-#include "trace/random_turn.h"
+#include "trace/testing/random_turn.h"
 #include "trace/trace_file.h"
 
 namespace espalier {

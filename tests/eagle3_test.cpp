@@ -13,7 +13,7 @@
 
 #include "base/error.h"
 #include "device/reference/reference_device.h"
-#include "format/temporary_folder.h"
+#include "format/testing/temporary_folder.h"
 #include "model/eagle3_head.h"
 #include "testing/engine.h"
 #include "testing/head_cases.h"

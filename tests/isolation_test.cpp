@@ -6,7 +6,7 @@
 
 #include "device/reference/reference_device.h"
 #include "testing/engine.h"
-#include "tree/random_tree.h"
+#include "tree/testing/random_tree.h"
 #include "tree/tree_tensors.h"
 
 namespace espalier::testing {

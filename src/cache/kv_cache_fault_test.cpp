@@ -7,7 +7,7 @@
 #include <stdexcept>
 
 #include "base/error.h"
-#include "cache/cache_harness.h"
+#include "cache/testing/cache_harness.h"
 
 namespace espalier {
 namespace {

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "base/error.h"
-#include "cache/cache_harness.h"
+#include "cache/testing/cache_harness.h"
 #include "device/conformance/random_values.h"
 
 namespace espalier {

@@ -12,7 +12,7 @@
 #include <stdexcept>
 
 #include "base/error.h"
-#include "cache/cache_harness.h"
+#include "cache/testing/cache_harness.h"
 #include "device/checked/expect_violation.h"
 #include "device/conformance/random_values.h"
 #include "device/reference/reference_device.h"

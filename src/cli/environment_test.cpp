@@ -5,7 +5,7 @@
 
 #include <map>
 
-#include "format/temporary_folder.h"
+#include "format/testing/temporary_folder.h"
 
 namespace espalier {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <map>
 
-#include "format/complaint.h"
+#include "format/testing/complaint.h"
 
 namespace espalier {
 namespace {

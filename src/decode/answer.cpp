@@ -22,19 +22,26 @@ std::int32_t Answer::draw(std::span<const float> logits, std::int64_t context) {
   if (options.logprobs >= 0) next.logprobs = logprobs(logits, next.token, options.logprobs);
   path.push_back(next.token);
   result.tokens.push_back(next.token);
-  finish = end_after(next, context);
+  const std::optional<FinishReason> limit = limit_reached(context);
+  next.last = limit.has_value();
+  finish = end_after(next, limit);
   return next.token;
 }
 
+std::optional<FinishReason> Answer::limit_reached(std::int64_t context) const {
+  if (tokens_left() <= 0) return FinishReason::token_limit;
+  // To go on, the drawn token needs the last position of the path.
+  if (std::ssize(path) > context) return FinishReason::context_limit;
+  return std::nullopt;
+}
+
 // Why the answer ends with the token that was just drawn, if it does.
-std::optional<FinishReason> Answer::end_after(const GeneratedToken& drawn, std::int64_t context) {
+std::optional<FinishReason> Answer::end_after(const GeneratedToken& drawn, std::optional<FinishReason> limit) {
   const GenerateEvents& events = request.events;
   const bool goes_on = !events.on_token || ask(events.on_token, drawn);
   if (drawn.stops) return FinishReason::stop_token;
   if (!goes_on) return FinishReason::stopped;
-  if (tokens_left() <= 0) return FinishReason::token_limit;
-  // To go on, the drawn token needs the last position of the path.
-  if (std::ssize(path) > context) return FinishReason::context_limit;
+  if (limit) return limit;
   if (events.cancelled && ask(events.cancelled)) return FinishReason::cancelled;
   return std::nullopt;
 }

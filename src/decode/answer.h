@@ -77,7 +77,8 @@ struct Answer {
   }
 
  private:
-  std::optional<FinishReason> end_after(const GeneratedToken& drawn, std::int64_t context);
+  std::optional<FinishReason> limit_reached(std::int64_t context) const;
+  std::optional<FinishReason> end_after(const GeneratedToken& drawn, std::optional<FinishReason> limit);
 };
 
 }  // namespace espalier

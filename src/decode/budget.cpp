@@ -18,6 +18,8 @@ constexpr double kMostLost = 2, kMostWon = 4;
 // Probes that find nothing may cost this share of the time.
 constexpr double kProbeShare = 0.01;
 constexpr std::int64_t kLongestPause = 256;
+// What a round of drafters that have not won yet, or not lately, may cost beyond a plain one: a share of that.
+constexpr double kRisk = 0.25;
 // A running mean over the last 8 passes or so.
 constexpr double kPassMemory = 8;
 
@@ -88,13 +90,14 @@ void Patience::settle(double tokens, double seconds, double plain_seconds) {
   balance_ = std::clamp(balance_ + won, -kMostLost * plain_seconds, kMostWon * plain_seconds);
   waited_ = 0;
   if (balance_ >= 0) {
-    pause_ = 0;
+    pause_ = longest_ = 0;
     return;
   }
-  // What a round like this costs in vain, spread over a pause of n rounds, is an n-th of it in each.
+  // What a round like this costs in vain, spread over a pause of n rounds, is an n-th of it in each. A cheap round ends
+  // its own pause early, not those of the dear ones that follow.
   const double enough = (seconds - plain_seconds) / (kProbeShare * plain_seconds);
-  const auto longest = static_cast<std::int64_t>(std::min<double>(enough, kLongestPause));
-  pause_ = std::min(2 * pause_ + 1, longest);
+  longest_ = std::min(2 * longest_ + 1, kLongestPause);
+  pause_ = static_cast<std::int64_t>(std::min(enough, static_cast<double>(longest_)));
 }
 
 Budget::Budget(StepTimes measured, const BudgetShape& shape)
@@ -109,7 +112,16 @@ bool Budget::begin_round(int roots, std::int64_t context) {
   context_ = context;
   costs_.fill(context, step_seconds_);
   drafts_ = patience_.drafts();
+  affordable_rows_ = affordable_rows();
   return drafts_;
+}
+
+// Room for one guess at least: without any, nothing could be won.
+std::size_t Budget::affordable_rows() const {
+  const auto roots = static_cast<std::size_t>(roots_);
+  if (patience_.wins() || roots >= step_seconds_.size()) return step_seconds_.size();
+  const double most = std::max((1 + kRisk) * step_seconds_[roots - 1], step_seconds_[roots]);
+  return static_cast<std::size_t>(std::ranges::upper_bound(step_seconds_, most) - step_seconds_.begin());
 }
 
 std::vector<TokenTree> Budget::cut(std::span<const DraftOfLane> drafts, double draft_seconds) {
@@ -124,7 +136,7 @@ std::vector<TokenTree> Budget::cut(std::span<const DraftOfLane> drafts, double d
   std::vector<double> accepted(guesses.size());
   std::ranges::transform(guesses, accepted.begin(), &Guess::accepted);
   const int roots = static_cast<int>(drafts.size());
-  const int rows = best_rows(accepted, step_seconds_, draft_seconds, roots).rows;
+  const int rows = best_rows(accepted, affordable_seconds(), draft_seconds, roots).rows;
 
   std::vector<int> kept(drafts.size(), 1);
   for (const Guess& guess : std::span(guesses).first(static_cast<std::size_t>(rows - roots)))
@@ -177,7 +189,7 @@ bool LevelBudget::buys(const Candidates& candidates, std::span<const int> fronti
   std::ranges::inplace_merge(hoped_, hoped_.begin() + own, std::greater<>());
   const double spent = (pass_begin_ - begin_) * budget_.roots_;
   const auto rate = [&](const std::vector<double>& accepted, double seconds) {
-    return best_rows(accepted, budget_.step_seconds_, seconds, budget_.roots_).rate;
+    return best_rows(accepted, budget_.affordable_seconds(), seconds, budget_.roots_).rate;
   };
   return rate(hoped_, spent + passes.seconds * budget_.roots_) > rate(accepted_, spent);
 }

@@ -30,7 +30,8 @@ RowChoice best_rows(std::span<const double> accepted, std::span<const double> st
                     int roots = 1);
 
 // Whether to draft at all. The balance says what drafting has lately won or lost against plain decoding; below zero it
-// is a probe now and then, each after twice as many plain rounds as the one before.
+// is a probe now and then, after a pause that doubles with every failure in a row, but is no longer than it takes to
+// pay for the probe.
 class Patience {
  public:
   // Asked once a round.
@@ -39,10 +40,12 @@ class Patience {
   void settle(double tokens, double seconds, double plain_seconds);
 
   std::int64_t pause() const { return pause_; }  // plain rounds between the last probe and the next
+  bool wins() const { return balance_ > 0; }     // more has been won than lost
 
  private:
   double balance_ = 0;  // seconds won
   std::int64_t pause_ = 0;
+  std::int64_t longest_ = 0;  // pause after the failures in a row, whatever they cost
   std::int64_t waited_ = 0;
 };
 
@@ -88,6 +91,10 @@ class Budget {
     double best_child = 1;  // likewise: the chance of the best guess below an expanded node, given the node
   };
 
+  // Of the step times those of steps that the round may take.
+  std::span<const double> affordable_seconds() const { return std::span(step_seconds_).first(affordable_rows_); }
+  std::size_t affordable_rows() const;
+
   StepCosts costs_;
   Calibration calibration_;
   Patience patience_;
@@ -98,6 +105,7 @@ class Budget {
   std::int64_t context_ = 0;
   bool drafts_ = false;
   std::vector<double> step_seconds_;
+  std::size_t affordable_rows_ = 1;
 };
 
 // Buys levels for the drafters of one sequence in one round, one drafter after the other.

@@ -5,9 +5,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <random>
 
-#include "decode/linear_times.h"
+#include "decode/accept.h"
+#include "decode/hostile_drafter.h"
+#include "decode/testing/linear_times.h"
 
 namespace espalier {
 namespace {
@@ -26,6 +29,12 @@ Candidates random_candidates(std::mt19937& random, int count) {
     candidates.add(parent, {.token = i, .score = candidates[parent].score + std::log(q), .sources = 1});
   }
   return candidates;
+}
+
+// The drafters of the budget have brought a token for nothing: from now on it trusts them with any tree.
+void let_win(Budget& budget, int roots = 1) {
+  budget.begin_round(roots, 100);
+  budget.end_round(roots, 2 * roots, 0);
 }
 
 // --- the choice itself
@@ -137,6 +146,7 @@ TEST(Budget, GivesRowsToTheSequenceWithTheBetterGuesses) {
     above_poor = poor.add(above_poor, {.token = i, .score = (i + 1) * std::log(0.1), .sources = 1});
   }
   Budget budget(linear_times(0.15), {.rows = 64});
+  let_win(budget, 2);
   budget.begin_round(2, 100);
   const auto trees = budget.cut(std::vector<DraftOfLane>{{&good, 64}, {&poor, 64}}, 0);
   EXPECT_GT(trees[0].size(), 4);
@@ -151,8 +161,29 @@ TEST(Budget, RespectsTheBucketsOfADevice) {
   EXPECT_EQ(budget.cut(std::vector<DraftOfLane>{{&many, 64}}, 0)[0].size(), 16) << "a full bucket, not one row more";
 }
 
+TEST(Budget, RisksLittleUntilDraftsHaveWon) {
+  Candidates sure(1);
+  int above = 0;
+  for (int i = 1; i <= 12; ++i) above = sure.add(above, {.token = i, .score = i * std::log(0.95), .sources = 1});
+  const std::vector<DraftOfLane> drafts = {{&sure, 64}};
+  Budget budget(linear_times(0.1), {.rows = 64});
+  const auto rows = [&] {
+    budget.begin_round(1, 100);
+    return budget.cut(drafts, 0)[0].size();
+  };
+  EXPECT_EQ(rows(), 3) << "a quarter of a step beyond the root";
+  let_win(budget);
+  EXPECT_GT(rows(), 6);
+  budget.end_round(24, 1, 0);
+  EXPECT_EQ(rows(), 3) << "it was lost again";
+  Budget dear(linear_times(0.6), {.rows = 64});
+  dear.begin_round(1, 100);
+  EXPECT_EQ(dear.cut(drafts, 0)[0].size(), 2) << "one guess at least, or nothing could ever be won";
+}
+
 TEST(Budget, StopsGuessingWhatTheTeacherNeverTakes) {
   Budget budget(linear_times(0.1), {.rows = 64});
+  let_win(budget);
   Candidates sure(1);
   for (int i = 0; i < 4; ++i) sure.add(0, {.token = i, .score = std::log(0.24), .sources = 1});
   const std::vector<DraftOfLane> drafts = {{&sure, 64}};
@@ -205,6 +236,19 @@ TEST(Patience, KeepsWhatIsLostByProbesNearOnePercent) {
   }
 }
 
+TEST(Patience, AProbeThatCostsNothingDoesNotShortenThePauseAfterADearOne) {
+  Patience patience;
+  double lost = 0;
+  constexpr int kRounds = 10000;
+  for (int i = 0, probes = 0; i < kRounds; ++i) {
+    if (!patience.drafts()) continue;
+    const double draft = ++probes % 3 == 0 ? 0.5 : 0.001;
+    patience.settle(1, 1 + draft, 1.0);
+    lost += draft;
+  }
+  EXPECT_LE(lost / kRounds, 0.0111);
+}
+
 TEST(Patience, ReturnsToDraftingSoonAfterTheTextTurns) {
   Patience patience;
   asked(patience, 2000, 1, 1.5);
@@ -247,6 +291,7 @@ int levels_bought(double q, double pass_seconds, double slope) {
   auto& fake = static_cast<FakeDrafter&>(*drafters[0]);
   const SecondsClock clock = [&] { return fake.now; };
   Budget budget(linear_times(slope), {.rows = 64});
+  let_win(budget);
   int passes = 0;
   for (int round = 0; round < 20; ++round) {  // until the drafter's ways are known
     budget.begin_round(1, 100);
@@ -284,6 +329,99 @@ TEST(LevelBudget, BuysTheLevelsThatPay) {
 TEST(LevelBudget, BuysNothingMoreBelowAPoorFirstLevel) {
   EXPECT_EQ(levels_bought(0.05, 0.3, 0.1), 1);
   EXPECT_EQ(levels_bought(0.95, 0.0, 0.0), 12);
+}
+
+// --- what drafting costs in all
+
+// Answers of a teacher that says anything at all, drafted by `drafter`; steps and passes take their time on a clock of
+// its own. Nothing here reads another.
+class SimulatedAnswer {
+ public:
+  SimulatedAnswer(std::uint32_t seed, std::unique_ptr<Drafter> drafter, const StepTimes& times, double pass_seconds)
+      : random_(seed), budget_(times, {.rows = 64}), pass_seconds_(pass_seconds) {
+    drafters_.push_back(std::move(drafter));
+    for (int i = 0; i < 30; ++i) text_.push_back(next_token());
+  }
+
+  // The time of so many tokens against that of plain decoding.
+  double cost(std::size_t tokens) {
+    const double begin = now_;
+    const std::size_t before = text_.size();
+    while (text_.size() < before + tokens) round();
+    return (now_ - begin) / (static_cast<double>(text_.size() - before) * budget_.step_seconds()[0]);
+  }
+
+ private:
+  // A level takes its time between the two questions about it.
+  class PassTimer final : public LevelBuyer {
+   public:
+    PassTimer(LevelBuyer& buyer, double& now, double seconds) : buyer_(buyer), now_(now), seconds_(seconds) {}
+    void begin(std::size_t drafter) override { buyer_.begin(drafter); }
+    bool buys(const Candidates& candidates, std::span<const int> frontier) override {
+      if (!buyer_.buys(candidates, frontier)) return false;
+      now_ += seconds_;
+      return true;
+    }
+    void bought(const Candidates& candidates, std::span<const int> frontier) override {
+      buyer_.bought(candidates, frontier);
+    }
+
+   private:
+    LevelBuyer& buyer_;
+    double& now_;
+    double seconds_;
+  };
+
+  // Half of the tokens were there before: a drafter that repeats the text is right now and then.
+  std::int32_t next_token() {
+    if (text_.empty() || random_() % 2 == 0) return static_cast<std::int32_t>(random_() % kVocabulary);
+    return text_[random_() % text_.size()];
+  }
+
+  Candidates draft() {
+    LevelBudget levels(budget_, clock_);
+    PassTimer timer(levels, now_, pass_seconds_);
+    drafters_[0]->begin_round(text_);
+    return grow_candidates(text_.back(), {.nodes = 64, .depth = 12, .branch = 4},
+                           {.rows = 64, .depth = 12, .vocabulary = kVocabulary}, drafters_, &timer);
+  }
+
+  void round() {
+    const bool asked = budget_.begin_round(1, std::ssize(text_));
+    const double begin = now_;
+    const Candidates candidates = asked ? draft() : Candidates(text_.back());
+    const double draft_seconds = now_ - begin;
+    const TokenTree tree = budget_.cut(std::vector<DraftOfLane>{{&candidates, 64}}, draft_seconds)[0];
+    const std::vector<Visit> visits = walk(
+        tree, [&](int) { return text_.emplace_back(next_token()); }, [](std::int32_t) { return false; });
+    now_ += budget_.step_seconds()[static_cast<std::size_t>(tree.size()) - 1];
+    if (asked) budget_.learn(candidates, visits);
+    budget_.end_round(tree.size(), std::ssize(visits), draft_seconds);
+  }
+
+  static constexpr std::int32_t kVocabulary = 1000;
+  std::mt19937 random_;
+  std::vector<std::int32_t> text_;
+  std::vector<std::unique_ptr<Drafter>> drafters_;
+  Budget budget_;
+  double pass_seconds_;
+  double now_ = 0;
+  SecondsClock clock_ = [this] { return now_; };
+};
+
+TEST(Budget, AHostileDrafterCostsAtMostTwoPercent) {
+  for (double slope : {0.02, 0.15, 0.4})
+    for (double pass : {0.001, 0.05}) {
+      double costs = 0;
+      constexpr std::uint32_t kSeeds = 20;
+      for (std::uint32_t seed = 0; seed < kSeeds; ++seed) {
+        SimulatedAnswer answer(seed, std::make_unique<HostileDrafter>(seed, 1000), linear_times(slope), pass);
+        const double first = answer.cost(256), later = answer.cost(2000);
+        EXPECT_LE(later, 1.015) << fmt::format("slope {} pass {} seed {}", slope, pass, seed);
+        costs += first;
+      }
+      EXPECT_LE(costs / kSeeds, 1.02) << fmt::format("slope {} pass {}", slope, pass);
+    }
 }
 
 // --- cost

@@ -63,6 +63,7 @@ Decoder::~Decoder() = default;
 
 // There is nothing to choose where a tree is its root alone.
 RoundBudget Decoder::make_budget(const Speculation& speculation) {
+  check(!speculation.trees || !speculation.budget, "trees that are known, and a budget that would cut them");
   if (!speculation.budget || max_rows(tree()) <= 1) return {};
   const auto buckets = device().row_buckets();
   const BudgetShape shape{.rows = static_cast<int>(choices_.tree_rows),

@@ -46,8 +46,8 @@ struct Speculation {
   TreeOptions tree = {};
   std::function<DrafterSet()> drafters = {};
   std::optional<ChosenBudget> budget = {};  // nothing: every tree as large as the options say
-  // In place of drafters: whole trees, verified as they are. They have at most `tree.nodes` rows, all inside context
-  // and vocabulary.
+  // In place of drafters and budget: whole trees, verified as they are. They have at most `tree.nodes` rows, all inside
+  // context and vocabulary.
   TreeSource trees = {};
 };
 

@@ -26,6 +26,7 @@ struct GenerateOptions {
 struct GeneratedToken {
   std::int32_t token = 0;
   bool stops = false;  // one of the stop tokens: it ends the answer and is no part of its text
+  bool last = false;   // there is room for no other: whoever has kept something back says it now
   std::optional<Logprobs> logprobs;
 };
 

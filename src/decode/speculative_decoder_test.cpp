@@ -385,6 +385,12 @@ TEST_F(SpeculativeDecoder, TreesThatAreKnownAreVerifiedAsTheyAre) {
   EXPECT_GE(result.accept_length(), 0.9);
 }
 
+TEST_F(SpeculativeDecoder, TreesThatAreKnownAreNotForABudgetToCut) {
+  const Speculation both{
+      .tree = {.nodes = 4}, .budget = budget_of(0.1), .trees = [](auto tokens) { return TokenTree(tokens.back()); }};
+  EXPECT_THROW(Decoder(model_, {.context = 64}, both).generate(prompt_, {.max_tokens = 4}), std::logic_error);
+}
+
 TEST_F(SpeculativeDecoder, ATreeBelowAnotherTokenThanTheRootIsOurMistake) {
   Decoder decoder(model_, {.context = 64},
                   {.tree = {.nodes = 4}, .trees = [](auto tokens) { return TokenTree(tokens.back() + 1); }});

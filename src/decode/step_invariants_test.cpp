@@ -8,7 +8,7 @@
 
 #include "device/checked/checked_device.h"
 #include "device/reference/reference_device.h"
-#include "tree/random_tree.h"
+#include "tree/testing/random_tree.h"
 
 namespace espalier {
 namespace {

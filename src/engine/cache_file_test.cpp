@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "format/temporary_folder.h"
+#include "format/testing/temporary_folder.h"
 
 namespace espalier {
 namespace {

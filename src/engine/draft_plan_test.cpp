@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "format/complaint.h"
+#include "format/testing/complaint.h"
 
 namespace espalier {
 namespace {

@@ -8,8 +8,8 @@
 
 #include "decode/decoder.h"
 #include "engine/model_hash.h"
-#include "format/complaint.h"
-#include "format/temporary_folder.h"
+#include "format/testing/complaint.h"
+#include "format/testing/temporary_folder.h"
 
 namespace espalier {
 namespace {

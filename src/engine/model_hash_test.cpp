@@ -4,7 +4,7 @@
 
 #include "base/sha256.h"
 #include "engine/cache_file.h"
-#include "format/temporary_folder.h"
+#include "format/testing/temporary_folder.h"
 
 namespace espalier {
 namespace {

@@ -15,7 +15,7 @@
 #include "base/error.h"
 #include "base/mapped_file.h"
 #include "eval/process_life.h"
-#include "format/temporary_folder.h"
+#include "format/testing/temporary_folder.h"
 
 namespace espalier {
 namespace {

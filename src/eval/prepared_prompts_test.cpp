@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "format/temporary_folder.h"
+#include "format/testing/temporary_folder.h"
 
 namespace espalier {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "eval/summary.h"
-#include "eval/tiny_setup.h"
+#include "eval/testing/tiny_setup.h"
 
 namespace espalier {
 namespace {

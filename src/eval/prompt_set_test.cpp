@@ -3,8 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "format/complaint.h"
-#include "format/temporary_folder.h"
+#include "format/testing/complaint.h"
+#include "format/testing/temporary_folder.h"
 
 namespace espalier {
 namespace {

@@ -5,10 +5,10 @@
 
 #include <nlohmann/json.hpp>
 
-#include "eval/tiny_setup.h"
+#include "eval/testing/tiny_setup.h"
 #include "eval/turn_journal.h"
-#include "format/complaint.h"
-#include "format/temporary_folder.h"
+#include "format/testing/complaint.h"
+#include "format/testing/temporary_folder.h"
 
 namespace espalier {
 namespace {

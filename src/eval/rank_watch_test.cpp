@@ -13,7 +13,7 @@
 #include "base/error.h"
 #include "base/mapped_file.h"
 #include "eval/rank_folder.h"
-#include "format/temporary_folder.h"
+#include "format/testing/temporary_folder.h"
 
 namespace espalier {
 namespace {

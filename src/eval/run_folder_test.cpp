@@ -9,8 +9,8 @@
 #include "base/error.h"
 #include "base/mapped_file.h"
 #include "eval/rank_folder.h"
-#include "format/complaint.h"
-#include "format/temporary_folder.h"
+#include "format/testing/complaint.h"
+#include "format/testing/temporary_folder.h"
 
 namespace espalier {
 namespace {

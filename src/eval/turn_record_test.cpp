@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "format/complaint.h"
+#include "format/testing/complaint.h"
 
 namespace espalier {
 namespace {

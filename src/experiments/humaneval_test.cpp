@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 #include "experiments/sandbox.h"
-#include "format/temporary_folder.h"
+#include "format/testing/temporary_folder.h"
 
 namespace espalier {
 namespace {

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "format/temporary_folder.h"
+#include "format/testing/temporary_folder.h"
 
 namespace espalier {
 namespace {

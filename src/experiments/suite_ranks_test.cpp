@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "base/mapped_file.h"
-#include "format/temporary_folder.h"
+#include "format/testing/temporary_folder.h"
 
 namespace espalier {
 namespace {

@@ -8,11 +8,11 @@
 #include <utility>
 #include <vector>
 
-#include "format/complaint.h"
 #include "format/gguf.h"
-#include "format/gguf_builder.h"
-#include "format/gguf_example.h"
-#include "format/temporary_folder.h"
+#include "format/testing/complaint.h"
+#include "format/testing/gguf_builder.h"
+#include "format/testing/gguf_example.h"
+#include "format/testing/temporary_folder.h"
 
 namespace espalier {
 namespace {

@@ -11,11 +11,11 @@
 #include <vector>
 
 #include "base/error.h"
-#include "format/complaint.h"
 #include "format/gguf.h"
-#include "format/gguf_builder.h"
-#include "format/gguf_example.h"
 #include "format/gguf_file.h"
+#include "format/testing/complaint.h"
+#include "format/testing/gguf_builder.h"
+#include "format/testing/gguf_example.h"
 
 namespace espalier {
 namespace {

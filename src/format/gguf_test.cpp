@@ -7,11 +7,11 @@
 #include <limits>
 
 #include "base/error.h"
-#include "format/complaint.h"
-#include "format/gguf_builder.h"
-#include "format/gguf_example.h"
 #include "format/gguf_file.h"
-#include "format/temporary_folder.h"
+#include "format/testing/complaint.h"
+#include "format/testing/gguf_builder.h"
+#include "format/testing/gguf_example.h"
+#include "format/testing/temporary_folder.h"
 
 namespace espalier {
 namespace {

@@ -8,9 +8,9 @@
 #include <string>
 
 #include "base/error.h"
-#include "format/complaint.h"
 #include "format/safetensors.h"
-#include "format/temporary_folder.h"
+#include "format/testing/complaint.h"
+#include "format/testing/temporary_folder.h"
 
 namespace espalier {
 namespace {

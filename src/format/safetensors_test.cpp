@@ -10,11 +10,11 @@
 #include <random>
 
 #include "base/error.h"
-#include "format/complaint.h"
-#include "format/gguf_builder.h"
-#include "format/safetensors_builder.h"
 #include "format/safetensors_file.h"
-#include "format/temporary_folder.h"
+#include "format/testing/complaint.h"
+#include "format/testing/gguf_builder.h"
+#include "format/testing/safetensors_builder.h"
+#include "format/testing/temporary_folder.h"
 
 namespace espalier {
 namespace {

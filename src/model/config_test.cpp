@@ -5,10 +5,10 @@
 
 #include <nlohmann/json.hpp>
 
-#include "format/complaint.h"
-#include "format/gguf_builder.h"
-#include "format/temporary_folder.h"
-#include "model/changed_config.h"
+#include "format/testing/complaint.h"
+#include "format/testing/gguf_builder.h"
+#include "format/testing/temporary_folder.h"
+#include "model/testing/changed_config.h"
 
 namespace espalier {
 namespace {

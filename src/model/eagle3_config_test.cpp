@@ -6,9 +6,9 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "format/complaint.h"
 #include "format/safetensors.h"
-#include "model/changed_config.h"
+#include "format/testing/complaint.h"
+#include "model/testing/changed_config.h"
 
 namespace espalier {
 namespace {

@@ -5,8 +5,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "format/complaint.h"
-#include "format/temporary_folder.h"
+#include "format/testing/complaint.h"
+#include "format/testing/temporary_folder.h"
 
 namespace espalier {
 namespace {

@@ -5,10 +5,10 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "format/complaint.h"
-#include "format/gguf_builder.h"
-#include "format/safetensors_builder.h"
-#include "format/temporary_folder.h"
+#include "format/testing/complaint.h"
+#include "format/testing/gguf_builder.h"
+#include "format/testing/safetensors_builder.h"
+#include "format/testing/temporary_folder.h"
 
 namespace espalier {
 namespace {

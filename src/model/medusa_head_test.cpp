@@ -13,11 +13,11 @@
 #include "base/error.h"
 #include "device/checked/checked_device.h"
 #include "device/reference/reference_device.h"
-#include "format/complaint.h"
-#include "format/gguf_builder.h"
 #include "format/safetensors.h"
-#include "format/safetensors_builder.h"
-#include "format/temporary_folder.h"
+#include "format/testing/complaint.h"
+#include "format/testing/gguf_builder.h"
+#include "format/testing/safetensors_builder.h"
+#include "format/testing/temporary_folder.h"
 #include "model/medusa_layout.h"
 
 namespace espalier {

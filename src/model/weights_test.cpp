@@ -7,10 +7,10 @@
 
 #include "base/error.h"
 #include "device/reference/reference_device.h"
-#include "format/gguf_builder.h"
 #include "format/safetensors.h"
-#include "format/safetensors_builder.h"
-#include "format/temporary_folder.h"
+#include "format/testing/gguf_builder.h"
+#include "format/testing/safetensors_builder.h"
+#include "format/testing/temporary_folder.h"
 #include "model/transformer.h"
 
 namespace espalier {

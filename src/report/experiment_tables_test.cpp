@@ -8,8 +8,8 @@
 #include "experiments/attention_profile.h"
 #include "experiments/experiment_result.h"
 #include "experiments/round_figures.h"
-#include "report/fake_run.h"
-#include "report/table_checks.h"
+#include "report/testing/fake_run.h"
+#include "report/testing/table_checks.h"
 
 namespace espalier {
 namespace {

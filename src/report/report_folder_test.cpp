@@ -5,8 +5,8 @@
 #include <fstream>
 
 #include "base/mapped_file.h"
-#include "format/complaint.h"
-#include "report/fake_run.h"
+#include "format/testing/complaint.h"
+#include "report/testing/fake_run.h"
 
 namespace espalier {
 namespace {

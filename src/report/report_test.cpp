@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "base/mapped_file.h"
-#include "report/fake_run.h"
+#include "report/testing/fake_run.h"
 #include "trace/failure_dump.h"
 
 namespace espalier {

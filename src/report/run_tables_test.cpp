@@ -1,7 +1,7 @@
 // Every table of runs, computed again from their traces.
 
-#include "report/fake_run.h"
-#include "report/table_checks.h"
+#include "report/testing/fake_run.h"
+#include "report/testing/table_checks.h"
 
 namespace espalier {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "base/random.h"
 #include "text/token_text.h"
-#include "tree/random_tree.h"
+#include "tree/testing/random_tree.h"
 
 namespace espalier {
 namespace {

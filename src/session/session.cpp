@@ -13,9 +13,10 @@ class TextStream {
   TextStream(const Tokenizer& tokenizer, const TextOptions& options, const TextEvents& events, std::string& text)
       : detokenizer_(tokenizer), scanner_(options.stop), events_(events), text_(text) {}
 
-  // False when the answer is complete.
-  bool push(TokenId token) {
-    emit(scanner_.push(detokenizer_.push(token)));
+  // False when the answer is complete. The last token may complete it by a character that stays broken.
+  bool push(const GeneratedToken& token) {
+    emit(scanner_.push(detokenizer_.push(token.token)));
+    if (token.last) finish();
     return !scanner_.stopped();
   }
 
@@ -105,7 +106,7 @@ TextResult Session::generate(std::vector<TokenId> prompt, const TextOptions& opt
   const GenerateEvents forward{.on_token =
                                    [&](const GeneratedToken& token) {
                                      if (token.logprobs) result.logprobs.push_back(*token.logprobs);
-                                     return token.stops || stream.push(token.token);
+                                     return token.stops || stream.push(token);
                                    },
                                .cancelled = events.cancelled,
                                .on_prefill = events.on_prefill,

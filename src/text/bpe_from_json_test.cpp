@@ -9,7 +9,7 @@
 #include <string>
 
 #include "base/error.h"
-#include "format/complaint.h"
+#include "format/testing/complaint.h"
 
 namespace espalier {
 namespace {

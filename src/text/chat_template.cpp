@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "base/error.h"
-#include "text/jinja_json.h"
-#include "text/jinja_template.h"
+#include "text/jinja/json.h"
+#include "text/jinja/template.h"
 #include "text/utf8.h"
 
 namespace espalier {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "format/complaint.h"
+#include "format/testing/complaint.h"
 
 namespace espalier {
 namespace {

@@ -6,12 +6,12 @@
 
 #include "base/error.h"
 #include "base/mapped_file.h"
-#include "format/complaint.h"
+#include "format/testing/complaint.h"
 #include "text/sentencepiece_load.h"
 #include "text/sentencepiece_model.h"
 #include "text/sentencepiece_tokenizer.h"
+#include "text/testing/tokenizer_fixture.h"
 #include "text/tokenizer_config.h"
-#include "text/tokenizer_fixture.h"
 
 namespace espalier {
 namespace {

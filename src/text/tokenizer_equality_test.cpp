@@ -3,8 +3,8 @@
 
 #include <string>
 
+#include "text/testing/tokenizer_fixture.h"
 #include "text/tokenizer.h"
-#include "text/tokenizer_fixture.h"
 #include "text/unicode.h"
 
 namespace espalier {

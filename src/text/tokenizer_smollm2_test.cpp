@@ -5,8 +5,8 @@
 #include <filesystem>
 
 #include "format/gguf.h"
+#include "text/testing/tokenizer_fixture.h"
 #include "text/tokenizer.h"
-#include "text/tokenizer_fixture.h"
 
 namespace espalier {
 namespace {

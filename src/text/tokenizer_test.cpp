@@ -13,11 +13,11 @@
 #include <string>
 
 #include "base/mapped_file.h"
-#include "format/complaint.h"
-#include "format/gguf_builder.h"
-#include "format/temporary_folder.h"
+#include "format/testing/complaint.h"
+#include "format/testing/gguf_builder.h"
+#include "format/testing/temporary_folder.h"
 #include "text/detokenizer.h"
-#include "text/tokenizer_fixture.h"
+#include "text/testing/tokenizer_fixture.h"
 #include "text/utf8.h"
 
 namespace espalier {

@@ -8,9 +8,9 @@
 
 #include "base/error.h"
 #include "base/mapped_file.h"
-#include "format/temporary_folder.h"
+#include "format/testing/temporary_folder.h"
 #include "trace/failure_dumper.h"
-#include "trace/random_turn.h"
+#include "trace/testing/random_turn.h"
 
 namespace espalier {
 namespace {

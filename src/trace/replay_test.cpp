@@ -14,9 +14,9 @@
 #include "device/cpu/cpu_device.h"
 #include "device/passing_device.h"
 #include "device/reference/reference_device.h"
-#include "format/temporary_folder.h"
+#include "format/testing/temporary_folder.h"
 #include "trace/failure_dumper.h"
-#include "trace/random_turn.h"
+#include "trace/testing/random_turn.h"
 #include "trace/turn_recorder.h"
 
 namespace espalier {

@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "trace/random_turn.h"
+#include "trace/testing/random_turn.h"
 
 namespace espalier {
 namespace {

@@ -9,8 +9,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "format/temporary_folder.h"
-#include "trace/random_turn.h"
+#include "format/testing/temporary_folder.h"
+#include "trace/testing/random_turn.h"
 #include "trace/trace_frame.h"
 
 namespace espalier {

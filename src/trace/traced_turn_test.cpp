@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "trace/random_turn.h"
+#include "trace/testing/random_turn.h"
 
 namespace espalier {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "trace/random_turn.h"
+#include "trace/testing/random_turn.h"
 
 namespace espalier {
 namespace {

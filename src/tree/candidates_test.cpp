@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "tree/random_tree.h"
-#include "tree/tokens_to.h"
+#include "tree/testing/random_tree.h"
+#include "tree/testing/tokens_to.h"
 
 namespace espalier {
 namespace {

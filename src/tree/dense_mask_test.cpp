@@ -7,7 +7,7 @@
 #include <numeric>
 #include <stdexcept>
 
-#include "tree/random_tree.h"
+#include "tree/testing/random_tree.h"
 
 namespace espalier {
 namespace {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/random.h"
-#include "tree/tokens_to.h"
+#include "tree/testing/tokens_to.h"
 
 namespace espalier {
 namespace {

@@ -13,7 +13,7 @@
 
 #include "base/random.h"
 #include "tree/dynamic_growth.h"
-#include "tree/tokens_to.h"
+#include "tree/testing/tokens_to.h"
 
 namespace espalier {
 namespace {

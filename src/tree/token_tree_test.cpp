@@ -8,7 +8,7 @@
 #include <set>
 #include <stdexcept>
 
-#include "tree/random_tree.h"
+#include "tree/testing/random_tree.h"
 
 namespace espalier {
 namespace {

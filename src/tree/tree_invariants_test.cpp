@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "tree/random_tree.h"
+#include "tree/testing/random_tree.h"
 
 namespace espalier {
 namespace {

@@ -9,8 +9,8 @@
 #include <stdexcept>
 
 #include "tree/choice_tree.h"
-#include "tree/random_tree.h"
 #include "tree/static_growth.h"
+#include "tree/testing/random_tree.h"
 
 namespace espalier {
 namespace {

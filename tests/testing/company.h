@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "format/temporary_folder.h"
+#include "format/testing/temporary_folder.h"
 #include "model/eagle3_head.h"
 #include "model/medusa_head.h"
 #include "model/transformer.h"

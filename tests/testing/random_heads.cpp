@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
-#include "format/safetensors_builder.h"
+#include "format/testing/safetensors_builder.h"
 
 namespace espalier::testing {
 namespace {
