@@ -12,6 +12,7 @@ namespace espalier {
 namespace {
 
 constexpr std::int64_t kDefaultWindow = 512;
+constexpr std::int64_t kScoredRows = 64;  // larger steps are hardly faster, and their logits take more memory
 
 struct PerplexityFlags {
   EngineOptions engine;
@@ -69,7 +70,8 @@ int run_perplexity(const PerplexityFlags& flags) {
   const std::int64_t window = flags.window > 0 ? flags.window : std::min(kDefaultWindow, longest);
   if (window < 2 || window > longest) input_error("--window: expected 2 to the context of {}, got {}", longest, window);
   options.context = window;
-  const Engine engine = open_engine(options);
+  Engine engine = open_engine(options);
+  engine.decoder.scored_rows = kScoredRows;
   const std::vector<TokenId> ids = engine.text->tokenizer->encode(input);
   if (ids.size() < 2) input_error("{}: expected at least 2 tokens, got {}", flags.file, ids.size());
   Decoder decoder(*engine.model, engine.decoder);

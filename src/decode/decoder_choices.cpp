@@ -66,6 +66,7 @@ DecoderChoices decoder_choices(const ModelConfig& config, const Device& device, 
   choices.form = choose_form(device, options, choices.tree);
   choices.cache_positions = positions_of_all(choices.context, options.lanes);
   choices.tree_rows = largest_step(device, std::int64_t{max_rows(choices.tree)} * options.lanes);
+  choices.scored_rows = std::min(choices.prefill_rows, std::max(options.scored_rows, choices.tree_rows));
   return choices;
 }
 
