@@ -50,6 +50,31 @@ std::int64_t bucket_for(const Device& device, std::int64_t n) {
   return *it;
 }
 
+std::int64_t mask_columns(std::span<const Row> rows) {
+  std::int64_t used = 1;
+  for (const Row& row : rows) used = std::max<std::int64_t>({used, row.place + 1, row.end});
+  return round_up(used, kMaskColumns);
+}
+
+void write_mask(std::span<const Row> rows, std::int64_t columns, std::span<std::uint8_t> hidden) {
+  const std::int64_t all = static_cast<std::int64_t>(hidden.size()) / columns, given = std::ssize(rows);
+  check(std::ssize(hidden) == all * columns && all >= given && all - given <= columns && columns >= mask_columns(rows),
+        "a mask of {} bytes in {} columns for {} rows, which need {} columns", hidden.size(), columns, given,
+        mask_columns(rows));
+  std::ranges::fill(hidden, std::uint8_t{1});
+  for (std::int64_t r = 0; r < all; ++r) {
+    const auto places = hidden.subspan(static_cast<std::size_t>(r * columns), static_cast<std::size_t>(columns));
+    if (r >= given) {
+      places[static_cast<std::size_t>(r - given)] = 0;
+      continue;
+    }
+    const Row& row = rows[static_cast<std::size_t>(r)];
+    std::fill(places.begin() + row.begin, places.begin() + row.end, std::uint8_t{0});
+    for (std::int32_t place : row.ancestors) places[static_cast<std::size_t>(place)] = 0;
+    places[static_cast<std::size_t>(row.place)] = 0;
+  }
+}
+
 StepTables::StepTables(Device& device, std::int64_t rows, std::int64_t positions, const StepForm& form)
     : device_(&device),
       positions_(positions),
@@ -115,7 +140,11 @@ StepPlan StepTables::prepare(std::span<const Row> rows, const KvCache& cache, co
   at.outputs = pack_row_list(outputs_, plan.key.output_rows);
   at.taps = pack_row_list(taps_, plan.key.tap_rows);
   if (form_.mask == MaskForm::dense) {
-    fill_mask(rows, plan.key.blocks * cache.block_size());
+    // Where shapes are fixed the mask is as wide as the tables, else as wide as what the rows see.
+    mask_columns_ = device_->row_buckets().empty() ? mask_columns(rows)
+                                                   : round_up(plan.key.blocks * cache.block_size(), kMaskColumns);
+    mask_.resize(static_cast<std::size_t>(padded_ * mask_columns_));
+    write_mask(rows, mask_columns_, mask_);
     plan.key.mask_columns = mask_columns_;
   }
   if (check_tables) check_tables(host_tables(at, plan));
@@ -150,30 +179,6 @@ void StepTables::attend(ConstView q, const KvViews& kv, const StepPlan& step, fl
     device_->attention_eager(q, kv, step.rows, scale, out);
   } else {
     device_->attention(q, kv, step.rows, scale, out);
-  }
-}
-
-// Column c is place c of the row's table. Where shapes are fixed the mask is as wide as the tables, else as wide as the
-// places that rows see.
-void StepTables::fill_mask(std::span<const Row> rows, std::int64_t places) {
-  std::int64_t used = places;
-  if (device_->row_buckets().empty()) {
-    used = 1;
-    for (const Row& row : rows) used = std::max<std::int64_t>({used, row.place + 1, row.end});
-  }
-  mask_columns_ = round_up(used, kMaskColumns);
-  mask_.assign(static_cast<std::size_t>(padded_ * mask_columns_), 1);
-  for (std::int64_t r = 0; r < padded_; ++r) {
-    const auto hidden =
-        std::span(mask_).subspan(static_cast<std::size_t>(r * mask_columns_), static_cast<std::size_t>(mask_columns_));
-    if (r >= static_cast<std::int64_t>(rows.size())) {
-      hidden[static_cast<std::size_t>(r) - rows.size()] = 0;  // the place of its slot among the padding blocks
-      continue;
-    }
-    const Row& row = rows[static_cast<std::size_t>(r)];
-    std::fill(hidden.begin() + row.begin, hidden.begin() + row.end, std::uint8_t{0});
-    for (std::int32_t place : row.ancestors) hidden[static_cast<std::size_t>(place)] = 0;
-    hidden[static_cast<std::size_t>(row.place)] = 0;
   }
 }
 
