@@ -62,9 +62,6 @@ void write_mask(std::span<const Row> rows, std::int64_t columns, std::span<std::
 // The smallest number of columns that holds what these rows see.
 std::int64_t mask_columns(std::span<const Row> rows);
 
-// The smallest bucket that holds n; n itself on devices without buckets.
-std::int64_t bucket_for(const Device& device, std::int64_t n);
-
 class StepTables {
  public:
   // For steps of up to `rows` rows over tables of up to `positions` positions. The device must outlive this.
