@@ -183,8 +183,8 @@ class Device {
   // read in their stored type, the row's own and those of this step too. q, out: f32 [rows, heads, dim]
   void attention(ConstView q, const KvViews& kv, const RowTables& rows, float scale, View out);
 
-  // The same result by the plain route: all scores of a row, hidden columns left out by selection, one softmax, one
-  // weighted sum. rows.mask must not be empty.
+  // The same result from the mask alone, by the plain route where a device has one: all scores of a row, hidden columns
+  // left out by selection, one softmax, one weighted sum. rows.mask must not be empty.
   void attention_eager(ConstView q, const KvViews& kv, const RowTables& rows, float scale, View out);
 
   // y[r,c] = silu(x[r,c]) * x[r,c+F],  silu(a) = a / (1 + exp(-a))
