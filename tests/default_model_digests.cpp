@@ -20,7 +20,7 @@ constexpr PinnedPrompt kPrompts[] = {
 };
 
 std::map<std::string, std::string> pin(const Transformer& model, const ModelText& text, const PinnedPrompt& pinned) {
-  Decoder decoder(model, {.context = 256});
+  Decoder decoder(model, {.context = 256, .scored_rows = 64});
   GenerateOptions options{.seed = 7, .max_tokens = 24};
   options.sampling.temperature = pinned.temperature;
   options.sampling.top_p = pinned.temperature > 0 ? 0.95f : 1.0f;

@@ -115,7 +115,7 @@ struct Agreement {
 
 Agreement compare(const Transformer& model, DType kv_type) {
   const Reference reference;
-  Decoder decoder(model, {.context = 512, .kv_type = kv_type});
+  Decoder decoder(model, {.context = 512, .kv_type = kv_type, .scored_rows = 64});
   Agreement result;
   for (std::size_t prompt = 0; prompt < reference.prompts(); ++prompt) {
     const std::int64_t first = reference.first(prompt);

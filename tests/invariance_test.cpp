@@ -108,6 +108,41 @@ TEST_P(Invariance, SeveralSequencesInOneStepGiveTheBitsOfEachAlone) {
   }
 }
 
+TEST_P(Invariance, AStepOfManyRowsGivesLogitsToAsManyAsItsWorkspaceHasRoomFor) {
+  const auto& [family, named, kv_type] = GetParam();
+  const auto device = named.make(2);
+  const Transformer model = load_transformer(*device, data_path("tiny/" + family));
+  const std::int64_t vocabulary = model.config().vocabulary;
+  const auto tokens = random_tokens(20, vocabulary, 5);
+  const ForwardRun whole = run_forward(model, tokens, {.kv_type = kv_type});
+  KvCache cache(*device, model.kv_shape(kv_type), 128);
+  Workspace workspace(model, {.rows = 20, .outputs = 2, .positions = 64});
+  std::optional<Branch> branch = cache.begin(cache.create(), 20);
+  ASSERT_TRUE(branch.has_value());
+  std::vector<Row> rows;
+  for (std::size_t p = 0; p < tokens.size(); ++p)
+    rows.push_back(model.prefill_row(branch->id(), static_cast<std::int64_t>(p), tokens[p]));
+  rows[4].wants_logits = rows[19].wants_logits = true;
+  const StepOutput output = model.forward(rows, cache, workspace);
+  ASSERT_EQ(output.logits.dim(0), 2);
+  std::vector<float> logits(static_cast<std::size_t>(2 * vocabulary));
+  download<float>(*device, output.logits, logits);
+  const auto row = [&](const std::vector<float>& all, std::int64_t i) {
+    return std::as_bytes(
+        std::span(all).subspan(static_cast<std::size_t>(i * vocabulary), static_cast<std::size_t>(vocabulary)));
+  };
+  EXPECT_TRUE(std::ranges::equal(row(logits, 0), row(whole.logits, 4)));
+  EXPECT_TRUE(std::ranges::equal(row(logits, 1), row(whole.logits, 19)));
+
+  rows[5].wants_hidden = true;
+  try {
+    model.forward(rows, cache, workspace);
+    ADD_FAILURE() << "three outputs in a workspace for two";
+  } catch (const std::logic_error& error) {
+    EXPECT_STREQ(error.what(), "3 rows want logits or hidden states, the workspace has room for 2");
+  }
+}
+
 std::vector<InvarianceCase> invariance_cases() {
   std::vector<InvarianceCase> all;
   for (const std::string& family : tiny_families())

@@ -7,7 +7,6 @@
 #include "device/reference/reference_device.h"
 #include "testing/engine.h"
 #include "tree/testing/random_tree.h"
-#include "tree/tree_tensors.h"
 
 namespace espalier::testing {
 namespace {

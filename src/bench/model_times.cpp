@@ -11,7 +11,6 @@
 #include "bench/figures.h"
 #include "decode/draft_tree.h"
 #include "trace/turn_recorder.h"
-#include "tree/dense_mask.h"
 
 namespace espalier {
 namespace {
@@ -173,7 +172,7 @@ double StepBench::run_step(std::span<const Row> rows) {
 
 double StepBench::verify_step(std::size_t context, std::int64_t rows) {
   const Branch branch = begin(context, rows);
-  return run_step(tree_rows(branch, tensorize(tree(rows), {.prefix = static_cast<std::int32_t>(length(context))})));
+  return run_step(tree_rows(branch, tensorize(tree(rows), static_cast<std::int32_t>(length(context)))));
 }
 
 OpSample StepBench::verify_step_by_ops(std::size_t context, std::int64_t rows) {
@@ -195,7 +194,7 @@ double StepBench::prompt_step(std::size_t context, std::int64_t rows) {
 
 // The tables of a step whose rows have K and V, though nobody has computed them.
 StepPlan StepBench::write_rows(const Branch& branch, const TokenTree& tree) {
-  const TreeTensors tensors = tensorize(tree, {.prefix = static_cast<std::int32_t>(branch.prefix())});
+  const TreeTensors tensors = tensorize(tree, static_cast<std::int32_t>(branch.prefix()));
   const StepPlan step = tables_.prepare(tree_rows(branch, tensors), cache_);
   const View numbers = numbers_.view.rows(0, step.key.rows);
   for (std::int64_t layer = 0; layer < model_->config().layers; ++layer)
@@ -216,21 +215,20 @@ double StepBench::grow(std::int64_t rows) {
 double StepBench::tensorise(std::size_t context, std::int64_t rows) {
   const TokenTree grown = tree(rows);
   const Branch branch = begin(context, rows);
-  return seconds_of(
-      [&] { tree_rows(branch, tensorize(grown, {.prefix = static_cast<std::int32_t>(length(context))})); });
+  return seconds_of([&] { tree_rows(branch, tensorize(grown, static_cast<std::int32_t>(length(context)))); });
 }
 
 double StepBench::tables(std::size_t context, std::int64_t rows) {
   const Branch branch = begin(context, rows);
-  const std::vector<Row> step =
-      tree_rows(branch, tensorize(tree(rows), {.prefix = static_cast<std::int32_t>(length(context))}));
+  const std::vector<Row> step = tree_rows(branch, tensorize(tree(rows), static_cast<std::int32_t>(length(context))));
   return seconds_of([&] { tables_.prepare(step, cache_); });
 }
 
 double StepBench::mask(std::size_t context, std::int64_t rows) {
-  const TreeTensors tensors = tensorize(tree(rows), {.prefix = static_cast<std::int32_t>(length(context))});
-  std::vector<std::uint8_t> hidden(static_cast<std::size_t>(tensors.rows * mask_columns(tensors.prefix, tensors.rows)));
-  return seconds_of([&] { write_dense_mask(tensors, {}, hidden); });
+  const Branch branch = begin(context, rows);
+  const std::vector<Row> step = tree_rows(branch, tensorize(tree(rows), static_cast<std::int32_t>(length(context))));
+  std::vector<std::uint8_t> hidden(static_cast<std::size_t>(rows * mask_columns(step)));
+  return seconds_of([&] { write_mask(step, mask_columns(step), hidden); });
 }
 
 double StepBench::commit(std::size_t context, std::int64_t rows) {

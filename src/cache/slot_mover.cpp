@@ -7,26 +7,17 @@
 namespace espalier {
 namespace {
 
-constexpr std::int64_t kAlignment = 16;  // entries: every list starts on 64 bytes
-
-std::int64_t aligned(std::int64_t entries) {
-  return (entries + kAlignment - 1) / kAlignment * kAlignment;
-}
-
-std::int64_t longest_call(const Device& device, std::int64_t longest) {
-  return device.row_buckets().empty() ? longest : device.row_buckets().back();
-}
-
-std::int64_t entries_for(std::int64_t longest, std::int64_t call) {
-  return (longest + call - 1) / call * 2 * aligned(call);
+// Calls of up to `call` pairs for `longest` of them, each with two lists.
+std::int64_t entries_for(const Device& device, std::int64_t longest, std::int64_t call) {
+  return (longest + call - 1) / call * 2 * part_elements(device, bucket_for(device, call));
 }
 
 }  // namespace
 
 SlotMover::SlotMover(Device& device, std::int64_t longest)
     : device_(&device),
-      longest_call_(longest_call(device, longest)),
-      lists_(device.tensor(DType::i32, {entries_for(longest, longest_call_)})) {
+      longest_call_(largest_step(device, longest)),
+      lists_(device.tensor(DType::i32, {entries_for(device, longest, longest_call_)})) {
   host_.reserve(static_cast<std::size_t>(lists_.view.elements()));
 }
 
@@ -49,7 +40,7 @@ std::vector<SlotMover::Call> SlotMover::pack(const SlotMoves& moves) {
   std::vector<Call> calls;
   for (std::int64_t begin = 0; begin < moves.size(); begin += longest_call_) {
     const auto count = static_cast<std::size_t>(std::min(longest_call_, moves.size() - begin));
-    Call call{.count = bucket_for(static_cast<std::int64_t>(count))};
+    Call call{.count = bucket_for(*device_, static_cast<std::int64_t>(count))};
     call.from = append(std::span(moves.from).subspan(static_cast<std::size_t>(begin), count), call.count, true);
     call.to = append(std::span(moves.to).subspan(static_cast<std::size_t>(begin), count), call.count, false);
     calls.push_back(call);
@@ -63,13 +54,8 @@ std::int64_t SlotMover::append(std::span<const std::int32_t> slots, std::int64_t
   host_.insert(host_.end(), slots.begin(), slots.end());
   for (std::int32_t i = 0; static_cast<std::int64_t>(host_.size()) < start + count; ++i)
     host_.push_back(repeat_first ? slots[0] : i);
-  host_.resize(static_cast<std::size_t>(start + aligned(count)));
+  host_.resize(static_cast<std::size_t>(start + part_elements(*device_, count)));
   return start;
-}
-
-std::int64_t SlotMover::bucket_for(std::int64_t count) const {
-  const std::span<const std::int64_t> buckets = device_->row_buckets();
-  return buckets.empty() ? count : *std::ranges::lower_bound(buckets, count);
 }
 
 }  // namespace espalier

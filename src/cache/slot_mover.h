@@ -46,7 +46,6 @@ class SlotMover {
   };
   std::vector<Call> pack(const SlotMoves& moves);
   std::int64_t append(std::span<const std::int32_t> slots, std::int64_t count, bool repeat_first);
-  std::int64_t bucket_for(std::int64_t count) const;
 
   Device* device_;
   std::int64_t longest_call_;

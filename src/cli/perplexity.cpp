@@ -15,6 +15,7 @@ namespace espalier {
 namespace {
 
 constexpr std::int64_t kDefaultWindow = 512;
+constexpr std::int64_t kScoredRows = 64;  // larger steps are hardly faster, and their logits take more memory
 
 struct PerplexityFlags {
   EngineFlags engine;
@@ -74,7 +75,8 @@ int run_perplexity(const PerplexityFlags& flags) {
   if (window < 2 || window > longest) input_error("--window: expected 2 to the context of {}, got {}", longest, window);
   options.context = window;
   Screen screen(flags.engine.verbose);
-  const OpenEngine engine = open_engine(options, &screen);
+  OpenEngine engine = open_engine(options, &screen);
+  engine.decoder.scored_rows = kScoredRows;
   const std::vector<TokenId> ids = engine.text->tokenizer->encode(input);
   if (ids.size() < 2) input_error("{}: expected at least 2 tokens, got {}", flags.file, ids.size());
   Decoder decoder(*engine.model, engine.decoder);

@@ -36,7 +36,7 @@ std::vector<std::int64_t> taps_of(const DrafterSet& drafters) {
 
 WorkspaceShape workspace_shape(const DecoderChoices& choices, const DrafterSet& drafters) {
   return {.rows = choices.step_rows(),
-          .outputs = choices.step_rows(),
+          .outputs = choices.logit_rows(),
           .positions = choices.context,
           .tap_boundaries = taps_of(drafters),
           .form = choices.form};
@@ -217,7 +217,7 @@ void Decoder::run_rounds(std::vector<Answer>& answers) {
       std::size_t end = begin_at;
       for (std::int64_t rows = 0; end < active.size(); ++end) {
         rows += active[end]->tree->size();
-        if (rows > teacher_.most_rows()) break;
+        if (rows > choices_.tree_rows) break;
       }
       verify(std::span(active).subspan(begin_at, end - begin_at));
       begin_at = end;
@@ -260,8 +260,8 @@ void Decoder::score(std::span<const std::int32_t> tokens,
   Lane& lane = lanes_[0];
   rewind(lane, 0);
   const std::int64_t total = std::ssize(tokens);
-  for (std::int64_t begin_at = 0; begin_at < total; begin_at += choices_.prefill_rows) {
-    const std::int64_t end = std::min(total, begin_at + choices_.prefill_rows);
+  for (std::int64_t begin_at = 0; begin_at < total; begin_at += choices_.scored_rows) {
+    const std::int64_t end = std::min(total, begin_at + choices_.scored_rows);
     const StepOutput output = teacher_.prefill(lane, tokens, end, PromptLogits::every);
     for (std::int64_t p = begin_at; p < end; ++p) {
       teacher_.read_logits(output, p - begin_at);

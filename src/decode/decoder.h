@@ -47,7 +47,8 @@ class Decoder {
   // Several at once: request i in lane i, each with its own tree, one teacher step a round for all that fit one.
   std::vector<GenerateResult> generate(std::span<const GenerateRequest> requests);
 
-  // The logits of every position of `tokens`, handed out row by row; for perplexity and comparisons.
+  // The logits of every position of `tokens`, handed out row by row, computed `scored_rows` at a time; for perplexity
+  // and comparisons.
   void score(std::span<const std::int32_t> tokens,
              const std::function<void(std::int64_t position, std::span<const float> logits)>& on_row);
 

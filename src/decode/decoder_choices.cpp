@@ -11,10 +11,6 @@ std::int64_t choose_context(const ModelConfig& config, std::int64_t wanted) {
   return wanted == 0 ? config.context : wanted;
 }
 
-std::int64_t largest_step(const Device& device, std::int64_t wanted) {
-  return device.row_buckets().empty() ? wanted : std::min(wanted, device.row_buckets().back());
-}
-
 std::int64_t choose_prefill_rows(const Device& device, std::int64_t context, std::int64_t wanted) {
   check(wanted >= 1, "prefill steps of {} rows", wanted);
   return std::min(largest_step(device, wanted), context);
@@ -66,6 +62,7 @@ DecoderChoices decoder_choices(const ModelConfig& config, const Device& device, 
   choices.form = choose_form(device, options, choices.tree);
   choices.cache_positions = positions_of_all(choices.context, options.lanes);
   choices.tree_rows = largest_step(device, std::int64_t{max_rows(choices.tree)} * options.lanes);
+  choices.scored_rows = std::min(choices.prefill_rows, std::max(options.scored_rows, choices.tree_rows));
   return choices;
 }
 

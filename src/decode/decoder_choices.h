@@ -18,8 +18,10 @@ struct DecoderChoices {
   StepForm form = {};
   std::int64_t cache_positions = 0;  // of all lanes together
   std::int64_t tree_rows = 0;        // the most rows of a step over the trees of all lanes
+  std::int64_t scored_rows = 0;      // the most rows of a prefill step all of which want logits
 
   std::int64_t step_rows() const { return std::max(prefill_rows, tree_rows); }
+  std::int64_t logit_rows() const { return std::max(scored_rows, tree_rows); }
 };
 
 // Throws InputError naming the flags where the model or the device cannot do what was asked for.

@@ -52,6 +52,17 @@ TEST_F(DecoderChoicesTest, APrefillStepIsNoLongerThanTheContextNorLargerThanTheD
   EXPECT_THROW(choices({.prefill_rows = 0}), std::logic_error);
 }
 
+TEST_F(DecoderChoicesTest, AStepHasLogitsForItsTreesAndForWhatIsScoredNotForAPrompt) {
+  EXPECT_EQ(choices({.prefill_rows = 300}).logit_rows(), 1);
+  EXPECT_EQ(choices({.prefill_rows = 300, .lanes = 3}, drafted({.nodes = 16})).logit_rows(), 3 * 16);
+  const DecoderChoices scoring = choices({.prefill_rows = 300, .scored_rows = 32});
+  EXPECT_EQ(scoring.scored_rows, 32);
+  EXPECT_EQ(scoring.logit_rows(), 32);
+  EXPECT_EQ(choices({}, drafted({.nodes = 16})).scored_rows, 16) << "what there is room for is used";
+  EXPECT_EQ(choices({.prefill_rows = 8, .scored_rows = 32}).scored_rows, 8);
+  EXPECT_EQ(choices({.prefill_rows = 8}, drafted({.nodes = 16})).scored_rows, 8);
+}
+
 TEST_F(DecoderChoicesTest, WithoutDraftersATreeIsItsRoot) {
   const DecoderChoices plain = choices({.lanes = 3}, {.tree = {.nodes = 16}});
   EXPECT_EQ(max_rows(plain.tree), 1);

@@ -23,6 +23,7 @@ struct DecoderOptions {
   std::int64_t context = 0;  // positions of each lane; 0: what the model was made for
   DType kv_type = DType::f16;
   std::int64_t prefill_rows = 64;  // rows of one prefill step: between two of them a request can be cancelled
+  std::int64_t scored_rows = 1;    // rows of one step of score(): each needs room for logits of the whole vocabulary
   int lanes = 1;                   // conversations at once
   AttentionOp attention = AttentionOp::fused;
   MaskChoice mask = MaskChoice::automatic;

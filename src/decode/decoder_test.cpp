@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/random.h"
+#include "device/passing_device.h"
 #include "device/reference/reference_device.h"
 
 namespace espalier {
@@ -24,6 +25,19 @@ GenerateOptions sampled(const SamplingOptions& sampling, std::uint64_t seed, std
   options.seed = seed;
   return options;
 }
+
+// Counts the bytes that are allocated.
+class CountingDevice : public PassingDevice {
+ public:
+  using PassingDevice::PassingDevice;
+  std::int64_t bytes = 0;
+
+ private:
+  std::unique_ptr<Buffer> do_allocate(std::size_t size) override {
+    bytes += static_cast<std::int64_t>(size);
+    return inner().allocate(size);
+  }
+};
 
 class DecoderTest : public ::testing::Test {
  protected:
@@ -125,6 +139,40 @@ TEST_F(DecoderTest, EveryTokenIsTheSamplersDrawFromAFreshForwardPass) {
     ASSERT_EQ(token, sample(last, sampling, {path, prompt_.size()}, uniform(3, path.size())));
     path.push_back(token);
   }
+}
+
+TEST_F(DecoderTest, ScoresAreTheSameHoweverManyRowsAStepHas) {
+  std::vector<std::int32_t> tokens(40);
+  for (std::size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<std::int32_t>(i * 37 % 272);
+  const auto scores = [&](const DecoderOptions& options, const Speculation& speculation = {}) {
+    Decoder decoder(model_, options, speculation);
+    std::vector<float> all;
+    decoder.score(tokens, [&](std::int64_t position, std::span<const float> logits) {
+      EXPECT_EQ(position * 272, std::ssize(all));
+      all.insert(all.end(), logits.begin(), logits.end());
+    });
+    return all;
+  };
+  const auto expected = scores({.context = 64, .scored_rows = 64});
+  EXPECT_EQ(std::ssize(expected), 40 * 272);
+  EXPECT_EQ(scores({.context = 64}), expected) << "row by row";
+  EXPECT_EQ(scores({.context = 64, .scored_rows = 7}), expected);
+  EXPECT_EQ(scores({.context = 64, .prefill_rows = 3, .scored_rows = 7}), expected);
+  EXPECT_EQ(scores({.context = 64}, {.tree = {.nodes = 16}, .drafters = [] { return DrafterSet(); }}), expected);
+}
+
+TEST_F(DecoderTest, AStepOfAPromptTakesMemoryForTheLogitsOfItsLastRowAlone) {
+  CountingDevice device(*device_);
+  const Transformer model = load_transformer(device, std::filesystem::path(ESPALIER_TEST_DATA) / "tiny/smollm2");
+  const auto bytes = [&](const DecoderOptions& options) {
+    device.bytes = 0;
+    Decoder decoder(model, options);
+    EXPECT_EQ(decoder.generate(prompt_, limit(3)).tokens, answer(3));
+    return device.bytes;
+  };
+  // The logits of a row, and its state before and after the final norm.
+  const std::int64_t row = (model.config().vocabulary + 2 * model.config().hidden) * 4;
+  EXPECT_EQ(bytes({.context = 64, .prefill_rows = 64, .scored_rows = 64}), bytes({.context = 64}) + 63 * row);
 }
 
 TEST_F(DecoderTest, AnotherSeedGivesAnotherText) {

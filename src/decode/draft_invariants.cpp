@@ -100,7 +100,7 @@ std::int32_t oldest_visible(std::int32_t position, const StepLimits& limits) {
 TreeTensors shown_rows(const DraftedNodes& drafted, const std::unordered_map<int, std::int32_t>& row_of) {
   TreeTensors shown;
   shown.prefix = drafted.prefix;
-  shown.nodes = shown.rows = static_cast<std::int32_t>(drafted.nodes.size());
+  shown.nodes = static_cast<std::int32_t>(drafted.nodes.size());
   for (int node : drafted.nodes) {
     const Candidate& candidate = (*drafted.candidates)[node];
     const auto parent = row_of.find(candidate.parent);
@@ -108,7 +108,6 @@ TreeTensors shown_rows(const DraftedNodes& drafted, const std::unordered_map<int
     shown.parent.push_back(parent == row_of.end() ? 0 : parent->second);
     shown.depth.push_back(candidate.depth);
     shown.position.push_back(drafted.root_position + candidate.depth);
-    shown.valid.push_back(1);
     shown.levels = std::max(shown.levels, candidate.depth + 1);
   }
   return shown;
@@ -167,11 +166,11 @@ class NodeRows {
 void check_draft_step(const HostTables& tables, const DraftRun& run, const KvCache& cache, const StepLimits& limits) {
   TreeTensors shown;
   shown.prefix = run.first;
-  shown.nodes = shown.rows = static_cast<std::int32_t>(run.tokens.size());
+  shown.nodes = static_cast<std::int32_t>(run.tokens.size());
   shown.token.assign(run.tokens.begin(), run.tokens.end());
   const DraftRows rows(tables, run.branch, cache, limits, shown);
-  rows.check_size(shown.rows);
-  for (std::int32_t r = 0; r < shown.rows; ++r) {
+  rows.check_size(shown.nodes);
+  for (std::int32_t r = 0; r < shown.nodes; ++r) {
     const std::int32_t place = run.first + r;
     rows.check_row(r, {.token = table_entry(run.tokens, r),
                        .position = place,
@@ -179,7 +178,7 @@ void check_draft_step(const HostTables& tables, const DraftRun& run, const KvCac
                        .begin = oldest_visible(place, limits),
                        .end = place});
   }
-  check_padding_rows(tables, shown.rows, cache, shown);
+  check_padding_rows(tables, shown.nodes, cache, shown);
 }
 
 void check_draft_step(const HostTables& tables, const DraftedNodes& drafted, const KvCache& cache,

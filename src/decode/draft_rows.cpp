@@ -33,8 +33,7 @@ std::int64_t most_guesses(const TreeOptions& tree) {
 }
 
 std::int64_t draft_step_rows(const Device& device, const TreeOptions& tree) {
-  const std::int64_t wanted = std::max(kPrefillRows, widest_level(tree));
-  return device.row_buckets().empty() ? wanted : std::min(wanted, device.row_buckets().back());
+  return largest_step(device, std::max(kPrefillRows, widest_level(tree)));
 }
 
 }  // namespace espalier

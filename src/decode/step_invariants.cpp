@@ -71,6 +71,9 @@ class TreeRows {
       ++count;
     }
     expect(TreeRule::slot, row, "number of ancestors", table_entry(tables_.ancestor_count, r), count);
+    for (std::int64_t i = count; i < tables_.ancestor_columns; ++i)
+      expect(TreeRule::slot, row, "unused entry of the ancestors",
+             table_entry(tables_.ancestors, r * tables_.ancestor_columns + i), 0);
   }
 
   void expect(TreeRule rule, int row, std::string_view what, std::int32_t got, std::int32_t expected) const {
@@ -93,6 +96,8 @@ void check_padding_rows(const HostTables& tables, std::int64_t first, const KvCa
     const auto fail = [&](std::string_view what) {
       throw TreeViolation(TreeRule::padding, static_cast<int>(r), what, shown);
     };
+    if (table_entry(tables.token, r) != 0 || table_entry(tables.position, r) != 0)
+      fail("the row has a token or a position other than 0");
     if (table_entry(tables.slot, r) != cache.padding_slot(r - first))
       fail("the row writes a slot that is not for padding");
     if (table_entry(tables.begin, r) != table_entry(tables.end, r) || table_entry(tables.ancestor_count, r) != 0)

@@ -16,7 +16,7 @@ namespace espalier {
 // The rows of one tree inside a step: as many as it has nodes, one tree behind the other.
 struct TreeOfStep {
   const TokenTree* tree = nullptr;
-  TreeTensors tensors = {};  // without padding
+  TreeTensors tensors = {};
   SequenceId branch = 0;
 };
 
@@ -36,8 +36,8 @@ T table_entry(std::span<const T> table, std::int64_t i) {
 void check_step(const HostTables& tables, std::span<const TreeOfStep> trees, const KvCache& cache,
                 const StepLimits& limits);
 
-// The part of it about the rows from `first` on: each writes a padding slot and sees nothing else. `shown`: the rows
-// that a violation shows.
+// The part of it about the rows from `first` on: each holds token 0 at position 0, writes a padding slot and sees
+// nothing else. `shown`: the rows that a violation shows.
 void check_padding_rows(const HostTables& tables, std::int64_t first, const KvCache& cache, const TreeTensors& shown);
 
 }  // namespace espalier

@@ -74,7 +74,7 @@ class Step {
 
  private:
   void add_rows(std::int32_t prefix, std::vector<Row>& rows) {
-    const TreeTensors tensors = tensorize(trees_.back(), {.prefix = prefix});
+    const TreeTensors tensors = tensorize(trees_.back(), prefix);
     for (int k = 0; k < tensors.nodes; ++k) {
       const auto at = static_cast<std::size_t>(k);
       const std::int32_t oldest = window_ == 0 ? 0 : std::max(0, tensors.position[at] - (window_ - 1));
@@ -153,6 +153,13 @@ TEST(StepInvariants, CatchEverySingleFault) {
          const auto column = r() % static_cast<std::size_t>(s.ancestor_count[row]);
          s.ancestors[row * static_cast<std::size_t>(s.ancestor_columns()) + column] += 1;
        }},
+      {"unused entry of the ancestors",
+       [&](Step& s, auto& r) {
+         const auto columns = static_cast<std::size_t>(s.ancestor_columns());
+         std::size_t row = node(s, r);
+         while (s.ancestor_count[row] == s.ancestor_columns()) row = node(s, r);
+         s.ancestors[(row + 1) * columns - 1] = r() % 2 ? 1 : -1;
+       }},
       {"bit of the mask",
        [&](Step& s, auto& r) {
          const std::size_t row = node(s, r), column = r() % static_cast<std::size_t>(s.mask_columns());
@@ -168,6 +175,8 @@ TEST(StepInvariants, CatchEverySingleFault) {
          auto& tensors = s.trees()[r() % 2].tensors;
          tensors.depth[1 + r() % static_cast<std::size_t>(tensors.nodes - 1)] += 1;
        }},
+      {"token of a padding row", [&](Step& s, auto&) { s.token.back() += 1; }},
+      {"position of a padding row", [&](Step& s, auto&) { s.position.back() += 1; }},
       {"slot of a padding row",
        [&](Step& s, auto&) {
          if (s.rows() > s.nodes())

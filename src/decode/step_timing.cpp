@@ -38,7 +38,7 @@ class StepTiming {
         workspace_(workspace),
         options_(options),
         begin_(options.clock()),
-        rows_(row_counts(model.device(), std::min(options.rows, workspace.shape().rows))),
+        rows_(row_counts(model.device(), std::min(options.rows, workspace.shape().outputs))),
         longest_(workspace.shape().positions - rows_.back()),
         cache_(model.device(), model.kv_shape(options.kv_type),
                std::min(kContexts.back() + rows_.back(), workspace.shape().positions)),

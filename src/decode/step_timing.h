@@ -12,7 +12,7 @@ namespace espalier {
 
 struct TimingOptions {
   DType kv_type = DType::f16;
-  std::int64_t rows = 64;  // the most rows of a step; no more than the workspace has
+  std::int64_t rows = 64;  // the most rows of a step; no more than the workspace has logits for
   bool taps = false;       // rows want taps, as they do for a drafter that reads them
   double seconds = 1;      // when to stop, once there is something to tell
   SecondsClock clock = steady_seconds;

@@ -51,7 +51,7 @@ StepOutput TeacherSteps::prefill(Lane& lane, std::span<const std::int32_t> token
 // The rows of the answer's tree, behind the rows of the step's other trees.
 void TeacherSteps::append_rows(Answer& answer, std::vector<Row>& rows) {
   const auto prefix = static_cast<std::int32_t>(answer.lane.committed.size());
-  answer.tensors = tensorize(*answer.tree, {.prefix = prefix});
+  answer.tensors = tensorize(*answer.tree, prefix);
   const std::int64_t copied = cache_->counts().bytes_branched;
   answer.branch = begin(answer.lane, answer.tree->size());
   answer.kv = {.branched = cache_->counts().bytes_branched - copied};

@@ -30,7 +30,6 @@ class TeacherSteps {
   // Model, cache and clock must outlive this.
   TeacherSteps(const Transformer& model, KvCache& cache, const SecondsClock& clock, const TeacherOptions& options);
 
-  std::int64_t most_rows() const { return workspace_.shape().rows; }
   const StepForm& form() const { return workspace_.shape().form; }
   const KvCache& cache() const { return *cache_; }
 

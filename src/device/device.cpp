@@ -2,6 +2,8 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 
 namespace espalier {
@@ -47,6 +49,14 @@ void expect_attention(std::string_view op, const ConstView& q, const KvViews& kv
   expect_kv(op, kv, kv.k.rank() == 4 ? kv.k.dim(2) : 0, q.dim(2));
   check(q.dim(1) % kv.k.dim(2) == 0, "{}: {} query heads over {} kv heads", op, q.dim(1), kv.k.dim(2));
   expect_row_tables(op, rows, q.dim(0));
+}
+
+constexpr std::int64_t kElementBytes = 4;
+
+// `bytes` rounded up to what the device wants things to start on.
+std::int64_t aligned_elements(const Device& device, std::int64_t bytes) {
+  const std::int64_t step = device.memory_layout().alignment;
+  return (bytes + step - 1) / step * step / kElementBytes;
 }
 
 }  // namespace
@@ -196,6 +206,27 @@ void Device::log_sum_exp(ConstView x, float scale, View y) {
   expect("log_sum_exp", "y", y, DType::f32, {x.dim(0)});
   check(scale > 0, "log_sum_exp: scale {}, expected more than 0", scale);
   do_log_sum_exp(x, scale, y);
+}
+
+std::int64_t bucket_for(const Device& device, std::int64_t n) {
+  const auto buckets = device.row_buckets();
+  if (buckets.empty() || n == 0) return n;
+  const auto bucket = std::ranges::lower_bound(buckets, n);
+  check(bucket != buckets.end(), "a step of {} rows: the largest bucket is {}", n, buckets.back());
+  return *bucket;
+}
+
+std::int64_t largest_step(const Device& device, std::int64_t wanted) {
+  const auto buckets = device.row_buckets();
+  return buckets.empty() ? wanted : std::min(wanted, buckets.back());
+}
+
+std::int64_t row_elements(const Device& device, std::int64_t n) {
+  return aligned_elements(device, n * kElementBytes);
+}
+
+std::int64_t part_elements(const Device& device, std::int64_t n) {
+  return aligned_elements(device, n * kElementBytes + device.memory_layout().slack);
 }
 
 }  // namespace espalier

@@ -59,6 +59,9 @@ struct Projection {
   View y;          // f32 [rows, outputs], may be strided
 };
 
+// A mask has a multiple of so many columns.
+inline constexpr std::int64_t kMaskColumns = 128;
+
 // Where the rows of a step stand, as tables in device memory: what changes from step to step is data.
 // R rows, S sequences, A >= 1 columns for ancestors, B blocks per sequence. All int32 but the mask.
 struct RowTables {
@@ -72,8 +75,8 @@ struct RowTables {
   ConstView ancestors;       // [R, A]  slots, root first, without the row itself; unused entries are 0
   ConstView blocks;  // [S, B]  block ids; logical position p lives in slot blocks[s, p / size] * size + p % size
   // u8 [1, 1, R, C] or empty. Column c is logical position c of the row's sequence; 1 hides it, 0 shows it. C is a
-  // multiple of 128; padding columns hold 1; no row hides all. It must say the same as the lists above, with the
-  // speculative slots of a tree at the logical positions behind the prefix.
+  // multiple of kMaskColumns; padding columns hold 1; no row hides all. It must say the same as the lists above, with
+  // the speculative slots of a tree at the logical positions behind the prefix.
   ConstView mask;
 };
 
@@ -99,6 +102,14 @@ struct StepKey {
   auto operator<=>(const StepKey&) const = default;
 };
 
+// What a device asks of memory that its callers divide among themselves: every tensor inside a buffer, and every row of
+// a tensor whose rows are operands of their own, starts on a multiple of `alignment` bytes; the `slack` bytes behind a
+// tensor belong to nobody, because kernels that move whole blocks may touch them.
+struct MemoryLayout {
+  std::int64_t alignment = 64;  // a cache line
+  std::int64_t slack = 0;
+};
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -106,8 +117,10 @@ class Device {
   virtual std::string_view name() const = 0;
   // What its kernels are written for: the name of an instruction set, or "portable": whatever the compiler chose.
   virtual std::string_view isa() const { return "portable"; }
-  // The row counts a step may have, ascending; empty: any. A caller pads its rows to the next bucket.
+  // The row counts a step may have, ascending; empty: any. A caller pads its rows to the next bucket, and gives a mask
+  // the width of the block tables: with buckets, shapes do not depend on what the rows see.
   virtual std::span<const std::int64_t> row_buckets() const { return {}; }
+  virtual MemoryLayout memory_layout() const { return {}; }
   virtual bool row_independent() const { return true; }
   // Whether attention is faster, or only possible, with a dense mask in the tables of a step.
   virtual bool prefers_dense_mask() const { return false; }
@@ -170,8 +183,8 @@ class Device {
   // read in their stored type, the row's own and those of this step too. q, out: f32 [rows, heads, dim]
   void attention(ConstView q, const KvViews& kv, const RowTables& rows, float scale, View out);
 
-  // The same result by the plain route: all scores of a row, hidden columns left out by selection, one softmax, one
-  // weighted sum. rows.mask must not be empty.
+  // The same result from the mask alone, by the plain route where a device has one: all scores of a row, hidden columns
+  // left out by selection, one softmax, one weighted sum. rows.mask must not be empty.
   void attention_eager(ConstView q, const KvViews& kv, const RowTables& rows, float scale, View out);
 
   // y[r,c] = silu(x[r,c]) * x[r,c+F],  silu(a) = a / (1 + exp(-a))
@@ -224,6 +237,16 @@ class Device {
   virtual void do_top_k(ConstView x, View value, View id) = 0;
   virtual void do_log_sum_exp(ConstView x, float scale, View y) = 0;
 };
+
+// What follows from what a device declares.
+// The smallest bucket that holds n; n itself on devices without buckets.
+std::int64_t bucket_for(const Device& device, std::int64_t n);
+// As many rows as are wanted, or as the largest bucket has.
+std::int64_t largest_step(const Device& device, std::int64_t wanted);
+// Elements of four bytes from one row of n to the next, where rows are operands of their own.
+std::int64_t row_elements(const Device& device, std::int64_t n);
+// Elements of four bytes from one tensor of n to the next in the same buffer.
+std::int64_t part_elements(const Device& device, std::int64_t n);
 
 // Host values in device tensors and back, for set-up, tests and results.
 template <typename T>

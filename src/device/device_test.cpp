@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "device/conformance/random_values.h"
+#include "device/passing_device.h"
 #include "device/reference/reference_device.h"
 
 namespace espalier {
@@ -123,6 +124,40 @@ TEST_F(DeviceContract, KvCopyOperandsFitTogether) {
   expect_refused(copy({memory, other_type}, two, two), "kv_copy: kv.v is bf16");
   expect_refused(copy({flat, flat}, two, two), "kv_copy: kv.k is f32 [48, 16]");
   expect_refused(copy({two, two}, two, two), "kv_copy: KV memory of type i32");
+}
+
+class DeclaringDevice final : public PassingDevice {
+ public:
+  using PassingDevice::PassingDevice;
+  std::span<const std::int64_t> row_buckets() const override { return kBuckets; }
+  MemoryLayout memory_layout() const override { return {.alignment = 32, .slack = 8}; }
+
+ private:
+  static constexpr std::int64_t kBuckets[] = {1, 8, 16};
+};
+
+TEST_F(DeviceContract, RowsArePaddedToWhatTheDeviceDeclares) {
+  EXPECT_EQ(bucket_for(*device_, 7), 7) << "any number of rows";
+  EXPECT_EQ(largest_step(*device_, 100), 100);
+  const DeclaringDevice declaring(*device_);
+  EXPECT_EQ(bucket_for(declaring, 0), 0);
+  EXPECT_EQ(bucket_for(declaring, 1), 1);
+  EXPECT_EQ(bucket_for(declaring, 2), 8);
+  EXPECT_EQ(bucket_for(declaring, 16), 16);
+  expect_refused([&] { bucket_for(declaring, 17); }, "a step of 17 rows: the largest bucket is 16");
+  EXPECT_EQ(largest_step(declaring, 5), 5);
+  EXPECT_EQ(largest_step(declaring, 100), 16);
+}
+
+TEST_F(DeviceContract, TensorsOfOneBufferLieAsFarApartAsTheDeviceDeclares) {
+  EXPECT_EQ(row_elements(*device_, 16), 16) << "64 bytes";
+  EXPECT_EQ(row_elements(*device_, 17), 32);
+  EXPECT_EQ(part_elements(*device_, 16), 16);
+  const DeclaringDevice declaring(*device_);
+  EXPECT_EQ(row_elements(declaring, 8), 8);
+  EXPECT_EQ(row_elements(declaring, 9), 16);
+  EXPECT_EQ(part_elements(declaring, 6), 8);
+  EXPECT_EQ(part_elements(declaring, 7), 16) << "the slack begins another 32 bytes";
 }
 
 TEST_F(DeviceContract, AStepRunsItsOps) {

@@ -16,6 +16,7 @@ class PassingDevice : public Device {
   std::string_view name() const override { return inner_->name(); }
   std::string_view isa() const override { return inner_->isa(); }
   std::span<const std::int64_t> row_buckets() const override { return inner_->row_buckets(); }
+  MemoryLayout memory_layout() const override { return inner_->memory_layout(); }
   bool row_independent() const override { return inner_->row_independent(); }
   bool prefers_dense_mask() const override { return inner_->prefers_dense_mask(); }
 

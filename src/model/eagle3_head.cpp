@@ -10,24 +10,15 @@
 namespace espalier {
 namespace {
 
-// Logits that are looked at row by row start on 32 bytes in every row (R2 of the Ascend contract).
-std::int64_t aligned_columns(std::int64_t columns) {
-  return (columns + 7) / 8 * 8;
-}
-
-// Row lists start on 64 bytes and have 32 bytes of slack, as in StepTables.
-std::int64_t list_stride(std::int64_t rows) {
-  return (rows + 8 + 15) / 16 * 16;
-}
-
 // Where the wanted rows lie: one list of rows, or one for each tap where features are read tap by tap. Padding repeats
-// the first.
-std::vector<std::int32_t> feature_lists(std::span<const std::int32_t> rows, std::int64_t padded, std::int64_t lists) {
-  std::vector<std::int32_t> indices(static_cast<std::size_t>(lists * list_stride(padded)));
+// the first. `stride`: from list to list.
+std::vector<std::int32_t> feature_lists(std::span<const std::int32_t> rows, std::int64_t padded, std::int64_t lists,
+                                        std::int64_t stride) {
+  std::vector<std::int32_t> indices(static_cast<std::size_t>(lists * stride));
   for (std::int64_t i = 0; i < lists; ++i)
     for (std::int64_t r = 0; r < padded; ++r) {
       const std::int64_t row = rows[r < static_cast<std::int64_t>(rows.size()) ? static_cast<std::size_t>(r) : 0];
-      indices[static_cast<std::size_t>(i * list_stride(padded) + r)] = static_cast<std::int32_t>(row * lists + i);
+      indices[static_cast<std::size_t>(i * stride + r)] = static_cast<std::int32_t>(row * lists + i);
     }
   return indices;
 }
@@ -51,7 +42,7 @@ struct Eagle3Workspace::Buffers {
   Tensor same_row;  // i32 [rows]: 0, 1, 2, ...: gathers a dense tensor into columns of a wider one
 
   // Fusion.
-  Tensor feature_rows;     // i32: one row list, or one for each tap, list_stride apart
+  Tensor feature_rows;     // i32: one row list, or one for each tap
   Tensor features;         // [rows, taps * teacher hidden]
   Tensor features_normed;  // the same; only with norm_before_fc
   Tensor tap, tap_normed;  // [rows, teacher hidden]; only with fc_norm
@@ -72,10 +63,10 @@ struct Eagle3Workspace::Buffers {
   Tensor x_normed;               // [rows, hidden]; only with norm_output
   Tensor picked, picked_normed;  // [outputs, hidden]
   Tensor logits_buffer;
-  View logits;  // [outputs, draft vocabulary] of it; every row starts on 32 bytes
+  View logits;  // [outputs, draft vocabulary] of it
 
-  ConstView feature_list(std::size_t i, std::int64_t n) const {
-    return feature_rows.view.rows(static_cast<std::int64_t>(i) * list_stride(n), n);
+  ConstView feature_list(const Device& device, std::size_t i, std::int64_t n) const {
+    return feature_rows.view.rows(static_cast<std::int64_t>(i) * part_elements(device, n), n);
   }
 
   void allocate_fusion(Device& device, const Eagle3Config& config, std::int64_t padded);
@@ -85,7 +76,7 @@ struct Eagle3Workspace::Buffers {
 void Eagle3Workspace::Buffers::allocate_fusion(Device& device, const Eagle3Config& config, std::int64_t padded) {
   const auto floats = [&](std::int64_t columns) { return device.tensor(DType::f32, {padded, columns}); };
   const std::int64_t lists = config.fc_norm ? static_cast<std::int64_t>(config.taps.size()) : 1;
-  feature_rows = device.tensor(DType::i32, {lists * list_stride(padded)});
+  feature_rows = device.tensor(DType::i32, {lists * part_elements(device, padded)});
   features = floats(config.feature_width());
   if (config.norm_before_fc) features_normed = floats(config.feature_width());
   if (config.fc_norm) {
@@ -137,7 +128,7 @@ Eagle3Workspace::Eagle3Workspace(const Eagle3Head& head, std::int64_t rows, std:
   const std::int64_t padded_outputs = bucket_for(device, b.outputs);
   b.picked = device.tensor(DType::f32, {padded_outputs, head.hidden()});
   b.picked_normed = device.tensor(DType::f32, {padded_outputs, head.hidden()});
-  b.logits_buffer = device.tensor(DType::f32, {padded_outputs, aligned_columns(head.draft_vocabulary())});
+  b.logits_buffer = device.tensor(DType::f32, {padded_outputs, row_elements(device, head.draft_vocabulary())});
   b.logits = b.logits_buffer.view.columns(0, head.draft_vocabulary());
 }
 
@@ -172,7 +163,7 @@ void Eagle3Head::fuse(ConstView features, std::span<const std::int32_t> rows, Ea
     check(row >= 0 && row < features.dim(0), "fusion of row {} of {}", row, features.dim(0));
   const std::int64_t padded = bucket_for(*device_, count);
   const auto lists = std::max<std::int64_t>(1, static_cast<std::int64_t>(weights_.tap_norms.size()));
-  const std::vector<std::int32_t> indices = feature_lists(rows, padded, lists);
+  const std::vector<std::int32_t> indices = feature_lists(rows, padded, lists, part_elements(*device_, padded));
   upload<std::int32_t>(*device_, indices, b.feature_rows.view.rows(0, static_cast<std::int64_t>(indices.size())));
   const Projection fused{weights_.fc.get(), {}, out.rows(0, padded)};
   device_->linear(gather_features(features, padded, b), std::span(&fused, 1));
@@ -187,14 +178,14 @@ ConstView Eagle3Head::gather_features(ConstView features, std::int64_t rows, Eag
     const ConstView single_taps = features.reshaped({features.dim(0) * taps, width});
     const View tap = b.tap.view.rows(0, rows), normed = b.tap_normed.view.rows(0, rows);
     for (std::size_t i = 0; i < weights_.tap_norms.size(); ++i) {
-      device_->gather_rows(single_taps, b.feature_list(i, rows), tap);
+      device_->gather_rows(single_taps, b.feature_list(*device_, i, rows), tap);
       device_->rms_norm(tap, weights_.tap_norms[i], config_.rms_eps, normed);
       device_->gather_rows(normed, b.same_row.view.rows(0, rows),
                            gathered.columns(static_cast<std::int64_t>(i) * width, width));
     }
     return gathered;
   }
-  device_->gather_rows(features, b.feature_list(0, rows), gathered);
+  device_->gather_rows(features, b.feature_list(*device_, 0, rows), gathered);
   if (!config_.norm_before_fc) return gathered;
   const View normed = b.features_normed.view.rows(0, rows);
   device_->rms_norm(gathered, weights_.input_norm, config_.rms_eps, normed);

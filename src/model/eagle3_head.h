@@ -25,8 +25,8 @@ namespace espalier {
 // Views into the workspace, valid until the next forward.
 struct Eagle3Output {
   ConstView feedback;  // f32 [rows, hidden]: the input vectors of the rows after these
-  // f32 [n, draft vocabulary], the rows that want logits, in row order, strided where the vocabulary is no multiple of
-  // 8; empty if none
+  // f32 [n, draft vocabulary], the rows that want logits, in row order, strided where the device's alignment asks for
+  // it; empty if none
   ConstView logits;
 };
 

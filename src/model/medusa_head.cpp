@@ -19,8 +19,6 @@
 namespace espalier {
 namespace {
 
-constexpr std::int64_t kRowFloats = 8;  // rows start on 32 bytes (rule R2 of the Ascend contract)
-
 // The switches of vLLM's configuration that change what is computed. Its counts, and its medusa_fc_bias, are not asked:
 // tensors that are there count.
 struct Settings {
@@ -196,11 +194,10 @@ MedusaWorkspace::MedusaWorkspace(const MedusaHead& head) : buffers_(std::make_un
   Device& device = head.device();
   check(bucket_for(device, 1) == 1, "Medusa heads need a device whose steps may have one row");
   const std::int64_t rows = bucket_for(device, head.heads());
-  const std::int64_t columns = (head.draft_vocabulary() + kRowFloats - 1) / kRowFloats * kRowFloats;
   buffers_->index = device.tensor(DType::i32, {rows});
   buffers_->x = device.tensor(DType::f32, {rows, head.hidden_});
   buffers_->branch = zeros(device, rows, head.hidden_);
-  buffers_->padded_logits = zeros(device, rows, columns);
+  buffers_->padded_logits = zeros(device, rows, row_elements(device, head.draft_vocabulary()));
   buffers_->logits = buffers_->padded_logits.view.columns(0, head.draft_vocabulary());
 }
 

@@ -38,8 +38,8 @@ class MedusaHead {
   float logit_scale() const { return logit_scale_; }  // above 0; multiplies the logits; they come without it
 
   // All heads on one hidden state. hidden: f32 [n, teacher hidden], the state after the final norm; row: which of them.
-  // Returns f32 [bucket_for(heads), draft vocabulary], strided where a row is no multiple of 32 bytes; row k is head k,
-  // rows from heads() on hold numbers nobody asked for. Valid until the next call.
+  // Returns f32 [bucket_for(heads), draft vocabulary], strided where the device's alignment asks for it; row k is head
+  // k, rows from heads() on hold numbers nobody asked for. Valid until the next call.
   ConstView forward(ConstView hidden, std::int64_t row, MedusaWorkspace& workspace) const;
 
  private:

@@ -7,22 +7,17 @@
 namespace espalier {
 namespace {
 
-// More ancestors than any tree that a step can hold are never needed.
+// What the tables have room for: more ancestors than any tree that a step can hold are never needed, and a table of
+// blocks ends with a whole one.
 constexpr std::int64_t kMaxAncestors = 256;
 constexpr std::int64_t kSmallestBlock = 16;
-constexpr std::int64_t kMaxBlock = 512;     // a table ends with a whole block
-constexpr std::int64_t kMaskColumns = 128;  // a mask has a multiple of these (R21)
+constexpr std::int64_t kLargestBlock = 512;
 
-// A table starts on 64 bytes and leaves 32 bytes of slack behind it, as accelerators that move 32-byte blocks need
-// (R3 of the Ascend contract).
-std::int64_t packed_size(std::int64_t values) {
-  return (values + 8 + 15) / 16 * 16;
-}
-
-std::int64_t table_words(std::int64_t rows, std::int64_t positions) {
+std::int64_t table_words(const Device& device, std::int64_t rows, std::int64_t positions) {
   constexpr std::int64_t kColumns = 10;  // eight columns of the rows, two lists of row numbers
   const std::int64_t blocks = positions / kSmallestBlock + 1;
-  return kColumns * packed_size(rows) + packed_size(rows * kMaxAncestors) + packed_size((rows + 1) * blocks);
+  return kColumns * part_elements(device, rows) + part_elements(device, rows * kMaxAncestors) +
+         part_elements(device, (rows + 1) * blocks);
 }
 
 std::int64_t round_up(std::int64_t n, std::int64_t step) {
@@ -31,7 +26,7 @@ std::int64_t round_up(std::int64_t n, std::int64_t step) {
 
 // Room for a mask over every place, and over the padding slots where they are more.
 std::int64_t widest_mask(std::int64_t rows, std::int64_t positions) {
-  return round_up(std::max(rows, positions + kMaxBlock), kMaskColumns);
+  return round_up(std::max(rows, positions + kLargestBlock), kMaskColumns);
 }
 
 template <typename Wanted>
@@ -42,19 +37,36 @@ void append_rows(std::span<const Row> rows, Wanted wanted, std::vector<std::int3
 
 }  // namespace
 
-std::int64_t bucket_for(const Device& device, std::int64_t n) {
-  const auto buckets = device.row_buckets();
-  if (buckets.empty() || n == 0) return n;
-  const auto it = std::lower_bound(buckets.begin(), buckets.end(), n);
-  check(it != buckets.end(), "a step of {} rows: the largest bucket is {}", n, buckets.back());
-  return *it;
+std::int64_t mask_columns(std::span<const Row> rows) {
+  std::int64_t used = 1;
+  for (const Row& row : rows) used = std::max<std::int64_t>({used, row.place + 1, row.end});
+  return round_up(used, kMaskColumns);
+}
+
+void write_mask(std::span<const Row> rows, std::int64_t columns, std::span<std::uint8_t> hidden) {
+  const std::int64_t all = static_cast<std::int64_t>(hidden.size()) / columns, given = std::ssize(rows);
+  check(std::ssize(hidden) == all * columns && all >= given && all - given <= columns && columns >= mask_columns(rows),
+        "a mask of {} bytes in {} columns for {} rows, which need {} columns", hidden.size(), columns, given,
+        mask_columns(rows));
+  std::ranges::fill(hidden, std::uint8_t{1});
+  for (std::int64_t r = 0; r < all; ++r) {
+    const auto places = hidden.subspan(static_cast<std::size_t>(r * columns), static_cast<std::size_t>(columns));
+    if (r >= given) {
+      places[static_cast<std::size_t>(r - given)] = 0;
+      continue;
+    }
+    const Row& row = rows[static_cast<std::size_t>(r)];
+    std::fill(places.begin() + row.begin, places.begin() + row.end, std::uint8_t{0});
+    for (std::int32_t place : row.ancestors) places[static_cast<std::size_t>(place)] = 0;
+    places[static_cast<std::size_t>(row.place)] = 0;
+  }
 }
 
 StepTables::StepTables(Device& device, std::int64_t rows, std::int64_t positions, const StepForm& form)
     : device_(&device),
       positions_(positions),
       form_(form),
-      buffer_(device.tensor(DType::i32, {table_words(bucket_for(device, rows), positions)})) {
+      buffer_(device.tensor(DType::i32, {table_words(device, bucket_for(device, rows), positions)})) {
   check(form.attention == AttentionOp::fused || form.mask == MaskForm::dense, "eager attention needs the dense mask");
   const std::int64_t padded = bucket_for(device, rows);
   if (form.mask == MaskForm::dense) mask_buffer_ = device.tensor(DType::u8, {padded * widest_mask(padded, positions)});
@@ -115,7 +127,11 @@ StepPlan StepTables::prepare(std::span<const Row> rows, const KvCache& cache, co
   at.outputs = pack_row_list(outputs_, plan.key.output_rows);
   at.taps = pack_row_list(taps_, plan.key.tap_rows);
   if (form_.mask == MaskForm::dense) {
-    fill_mask(rows, plan.key.blocks * cache.block_size());
+    // Where shapes are fixed the mask is as wide as the tables, else as wide as what the rows see.
+    mask_columns_ = device_->row_buckets().empty() ? mask_columns(rows)
+                                                   : round_up(plan.key.blocks * cache.block_size(), kMaskColumns);
+    mask_.resize(static_cast<std::size_t>(padded_ * mask_columns_));
+    write_mask(rows, mask_columns_, mask_);
     plan.key.mask_columns = mask_columns_;
   }
   if (check_tables) check_tables(host_tables(at, plan));
@@ -150,30 +166,6 @@ void StepTables::attend(ConstView q, const KvViews& kv, const StepPlan& step, fl
     device_->attention_eager(q, kv, step.rows, scale, out);
   } else {
     device_->attention(q, kv, step.rows, scale, out);
-  }
-}
-
-// Column c is place c of the row's table. Where shapes are fixed the mask is as wide as the tables, else as wide as the
-// places that rows see.
-void StepTables::fill_mask(std::span<const Row> rows, std::int64_t places) {
-  std::int64_t used = places;
-  if (device_->row_buckets().empty()) {
-    used = 1;
-    for (const Row& row : rows) used = std::max<std::int64_t>({used, row.place + 1, row.end});
-  }
-  mask_columns_ = round_up(used, kMaskColumns);
-  mask_.assign(static_cast<std::size_t>(padded_ * mask_columns_), 1);
-  for (std::int64_t r = 0; r < padded_; ++r) {
-    const auto hidden =
-        std::span(mask_).subspan(static_cast<std::size_t>(r * mask_columns_), static_cast<std::size_t>(mask_columns_));
-    if (r >= static_cast<std::int64_t>(rows.size())) {
-      hidden[static_cast<std::size_t>(r) - rows.size()] = 0;  // the place of its slot among the padding blocks
-      continue;
-    }
-    const Row& row = rows[static_cast<std::size_t>(r)];
-    std::fill(hidden.begin() + row.begin, hidden.begin() + row.end, std::uint8_t{0});
-    for (std::int32_t place : row.ancestors) hidden[static_cast<std::size_t>(place)] = 0;
-    hidden[static_cast<std::size_t>(row.place)] = 0;
   }
 }
 
@@ -230,7 +222,7 @@ void StepTables::plan_outputs(std::span<const Row> rows, StepPlan& plan) {
 std::int64_t StepTables::pack(std::span<const std::int32_t> values) {
   const auto begin = static_cast<std::int64_t>(packed_.size());
   packed_.insert(packed_.end(), values.begin(), values.end());
-  packed_.resize(static_cast<std::size_t>(begin + packed_size(static_cast<std::int64_t>(values.size()))));
+  packed_.resize(static_cast<std::size_t>(begin + part_elements(*device_, std::ssize(values))));
   return begin;
 }
 

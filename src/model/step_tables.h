@@ -1,6 +1,11 @@
 // A step as the device sees it: the rows laid out as integer columns, padded to a row bucket where the device has
 // buckets, packed into one buffer with a fixed address, and uploaded at once; with the attention mask as bytes where
 // the step's form asks for it.
+//
+// For a step over trees these are the accelerator-safe tensors of EAGLE-Pangu (arXiv 2603.08088): fixed shapes, every
+// index in range also where nobody reads it, no sentinel. They are made here and not from one tree, because a step
+// holds rows of several trees and of prompts: padding stands once behind all of them, an ancestor is the slot it was
+// given, and what is valid is said by the counts.
 #pragma once
 
 #include <cstdint>
@@ -51,8 +56,11 @@ struct StepPlan {
   std::int64_t wanted_taps = 0;
 };
 
-// The smallest bucket that holds n; n itself on devices without buckets.
-std::int64_t bucket_for(const Device& device, std::int64_t n);
+// The mask of a step, [hidden.size() / columns, columns] with 1 = hidden: column c is place c of the row's table. Rows
+// behind `rows` are padding, each of which sees the place of its slot among the padding blocks.
+void write_mask(std::span<const Row> rows, std::int64_t columns, std::span<std::uint8_t> hidden);
+// The smallest number of columns that holds what these rows see.
+std::int64_t mask_columns(std::span<const Row> rows);
 
 class StepTables {
  public:
@@ -73,7 +81,6 @@ class StepTables {
   std::int64_t pack_blocks(const KvCache& cache, std::int64_t width, std::int64_t sequences);
   std::int64_t pack_row_list(std::span<const std::int32_t> list, std::int64_t& padded);
   std::int64_t pack(std::span<const std::int32_t> values);
-  void fill_mask(std::span<const Row> rows, std::int64_t places);
   void list_sequences(std::span<const Row> rows);
   std::int32_t sequence_index(SequenceId id) const;
   void plan_outputs(std::span<const Row> rows, StepPlan& plan);

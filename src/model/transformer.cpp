@@ -113,8 +113,8 @@ StepOutput Transformer::forward(std::span<const Row> rows, const KvCache& cache,
     check(row.position >= 0 && row.position < b.shape.positions, "row at position {} of {}", row.position,
           b.shape.positions);
   const StepPlan step = b.tables.prepare(rows, cache, check_tables);
-  check(step.wanted_outputs <= b.shape.outputs, "{} rows want outputs, expected at most {}", step.wanted_outputs,
-        b.shape.outputs);
+  check(step.wanted_outputs <= b.shape.outputs, "{} rows want logits or hidden states, the workspace has room for {}",
+        step.wanted_outputs, b.shape.outputs);
   check(step.wanted_taps == 0 || !b.shape.tap_boundaries.empty(), "rows want taps, the workspace has none");
   device_->step(step.key, [&] { run_layers(cache, step, b); });
   StepOutput output;

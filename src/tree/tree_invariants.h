@@ -9,27 +9,24 @@
 #include <string>
 #include <string_view>
 
-#include "tree/dense_mask.h"
 #include "tree/token_tree.h"
 #include "tree/tree_tensors.h"
 
 namespace espalier {
 
 enum class TreeRule : std::uint8_t {
-  shape,     // every table has the size that rows and levels say
-  range,     // every entry is an index: parents and tables in [0, rows), tokens and positions below their limits
-  root,      // row 0 is valid, its own parent, at depth 0
-  validity,  // the valid rows are exactly the first `nodes`; so the parent of a valid row is valid
-  padding,   // other rows have parent 0, depth 0, position 0
+  shape,     // every table has the size that nodes and levels say
+  range,     // every entry is an index: parents and paths in [0, nodes), tokens and positions below their limits
+  root,      // row 0 is its own parent, at depth 0
   order,     // parents stand before their children and in their children's order: breadth-first, no cycles
   depth,     // one more than the parent's, below `levels`, and the root is reached in exactly so many steps
   siblings,  // children of one node carry different tokens
   position,  // prefix + depth
-  ancestor,  // A[0,k] = k, A[l+1,k] = parent[A[l,k]]
   path,      // the parents of the row, root first, then the row itself to the end
   mask,      // hidden exactly where the parent table says so
   tree,      // tokens and parents are those of the tree
   slot,      // a row writes the slot of its place and lists those of its ancestors, after the context of its prefix
+  padding,   // rows behind the trees of a step hold token 0 at position 0, write a padding slot and see only themselves
 };
 
 std::string_view name(TreeRule rule);
@@ -53,10 +50,16 @@ struct TreeLimits {
   std::int32_t positions = std::numeric_limits<std::int32_t>::max();   // positions lie below: rows of the rope table
 };
 
-// Throws TreeViolation unless the tables obey every rule but the last two.
+// Throws TreeViolation unless the tables obey every rule up to `path`.
 void check_tensors(const TreeTensors& tensors, const TreeLimits& limits = {});
 // Throws TreeViolation unless the tables, which check_tensors accepts, are those of `tree`.
 void check_tensors_match(const TreeTensors& tensors, const TokenTree& tree);
+// The mask of one tree inside a step, bytes [nodes, columns]: 1 hides the key, 0 keeps it. Column j < N is committed
+// position j, column N + i is row i of the tree, and the columns behind are hidden from everybody.
+struct MaskOptions {
+  std::int32_t window = 0;   // keys a row sees, itself included: positions above its own minus this; 0: all
+  std::int32_t columns = 0;  // a multiple of 128 that holds N + nodes
+};
 // Throws TreeViolation unless `hidden` is bit for bit the mask of the tables, which check_tensors accepts.
 void check_mask(const TreeTensors& tensors, const MaskOptions& options, std::span<const std::uint8_t> hidden);
 

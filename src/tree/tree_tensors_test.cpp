@@ -36,33 +36,23 @@ TokenTree medusa_example() {
 }
 
 TEST(TreeTensors, HoldTheTablesOfMedusasExample) {
-  const TreeTensors t = tensorize(medusa_example(), {.prefix = 40});
+  const TreeTensors t = tensorize(medusa_example(), 40);
   EXPECT_THAT(t.token, ElementsAre(100, 201, 202, 301, 302, 401));
   EXPECT_THAT(t.parent, ElementsAre(0, 0, 0, 1, 1, 3));
   EXPECT_THAT(t.depth, ElementsAre(0, 1, 1, 2, 2, 3));
   EXPECT_THAT(t.position, ElementsAre(40, 41, 41, 42, 42, 43));
-  EXPECT_THAT(t.ancestor, ElementsAreArray({0, 1, 2, 3, 4, 5,  //
-                                            0, 0, 0, 1, 1, 3,  //
-                                            0, 0, 0, 0, 0, 1,  //
-                                            0, 0, 0, 0, 0, 0}));
   EXPECT_THAT(t.path, ElementsAreArray({0, 0, 0, 0,  //
                                         0, 1, 1, 1,  //
                                         0, 2, 2, 2,  //
                                         0, 1, 3, 3,  //
                                         0, 1, 4, 4,  //
                                         0, 1, 3, 5}));
-  EXPECT_THAT(visibility(t), ElementsAreArray({1, 0, 0, 0, 0, 0,  //
-                                               1, 1, 0, 0, 0, 0,  //
-                                               1, 0, 1, 0, 0, 0,  //
-                                               1, 1, 0, 1, 0, 0,  //
-                                               1, 1, 0, 0, 1, 0,  //
-                                               1, 1, 0, 1, 0, 1}));
 }
 
 // Medusa's retrieve_indices: leaves in descending order, their paths filled with -1. Our paths say the same without.
 TEST(TreeTensors, PathsOfLeavesAreMedusasRetrieveIndices) {
   const TokenTree tree = medusa_example();
-  const TreeTensors t = tensorize(tree, {});
+  const TreeTensors t = tensorize(tree, 0);
   std::vector<std::vector<int>> rows;
   const std::vector<int> leaves = tree.leaves();
   for (auto leaf = leaves.rbegin(); leaf != leaves.rend(); ++leaf) {
@@ -74,59 +64,30 @@ TEST(TreeTensors, PathsOfLeavesAreMedusasRetrieveIndices) {
   EXPECT_THAT(rows, ElementsAre(ElementsAre(0, 1, 3, 5), ElementsAre(0, 1, 4, -1), ElementsAre(0, 2, -1, -1)));
 }
 
-TEST(TreeTensors, PadRowsAndLevelsUpToTheBucket) {
-  const TreeTensors t = tensorize(TokenTree(7), {.prefix = 3, .rows = 3, .depth = 1, .pad_token = 9});
-  EXPECT_EQ(t.nodes, 1);
-  EXPECT_THAT(t.token, ElementsAre(7, 9, 9));
-  EXPECT_THAT(t.parent, ElementsAre(0, 0, 0));
-  EXPECT_THAT(t.depth, ElementsAre(0, 0, 0));
-  EXPECT_THAT(t.position, ElementsAre(3, 0, 0));
-  EXPECT_THAT(t.valid, ElementsAre(1, 0, 0));
-  EXPECT_THAT(t.ancestor, ElementsAre(0, 1, 2, 0, 0, 0));
-  EXPECT_THAT(t.path, ElementsAre(0, 0, 1, 1, 2, 2));
-  EXPECT_THAT(visibility(t), ElementsAre(1, 0, 0, 0, 1, 0, 0, 0, 1));
-}
-
-TEST(TreeTensors, RefuseABucketThatIsTooSmall) {
-  EXPECT_THROW(tensorize(medusa_example(), {.rows = 5}), std::logic_error);
-  EXPECT_THROW(tensorize(medusa_example(), {.depth = 2}), std::logic_error);
-  EXPECT_THROW(tensorize(medusa_example(), {.prefix = -1}), std::logic_error);
-  EXPECT_THROW(tensorize(medusa_example(), {.prefix = 2147483647}), std::logic_error);
+TEST(TreeTensors, RefuseAPrefixThatNoPositionCouldFollow) {
+  EXPECT_THROW(tensorize(medusa_example(), -1), std::logic_error);
+  EXPECT_THROW(tensorize(medusa_example(), 2147483647), std::logic_error);
 }
 
 TEST(TreeTensors, EveryNodeSeesExactlyItsPathToTheRoot) {
   for (std::uint64_t seed = 0; seed < 150; ++seed) {
     SCOPED_TRACE(seed);
     const TokenTree tree = random_tree(seed, 1 + static_cast<int>(seed * 91 % 256));
-    const int rows = tree.size() + static_cast<int>(seed % 5);
-    const int depth = tree.depth() + static_cast<int>(seed % 3);
-    const TreeTensors t = tensorize(tree, {.prefix = 11, .rows = rows, .depth = depth});
-    const auto sees = visibility(t);
-    for (int row = 0; row < rows; ++row) {
-      const std::set<int> expected = row < tree.size() ? path_to_root(tree, row) : std::set<int>{row};
-      for (int column = 0; column < rows; ++column) {
-        ASSERT_EQ(t.sees(row, column), expected.contains(column)) << row << " " << column;
-        ASSERT_EQ(sees[static_cast<std::size_t>(row * rows + column)], expected.contains(column));
-      }
-      std::vector<int> above(expected.begin(), expected.end());  // ascending rows are ascending depths
+    const TreeTensors t = tensorize(tree, 11);
+    for (int row = 0; row < tree.size(); ++row) {
+      const std::set<int> path = path_to_root(tree, row);
+      std::vector<int> above(path.begin(), path.end());  // ascending rows are ascending depths
       above.pop_back();
       ASSERT_THAT(t.ancestors(row), ElementsAreArray(above));
     }
   }
 }
 
-TEST(TreeTensors, TheAncestorTableFollowsItsRecurrenceAndNoEntryLeavesTheRows) {
+TEST(TreeTensors, NoEntryLeavesTheRows) {
   for (std::uint64_t seed = 0; seed < 100; ++seed) {
-    const TokenTree tree = random_tree(seed, 1 + static_cast<int>(seed * 53 % 256));
-    const TreeTensors t = tensorize(tree, {.rows = tree.size() + 3, .depth = tree.depth() + 2});
-    const auto rows = static_cast<std::size_t>(t.rows);
-    for (std::size_t entry = 0; entry < t.ancestor.size(); ++entry) {
-      const std::int32_t expected = entry < rows ? static_cast<std::int32_t>(entry)
-                                                 : t.parent[static_cast<std::size_t>(t.ancestor[entry - rows])];
-      ASSERT_EQ(t.ancestor[entry], expected);
-    }
-    for (const auto* table : {&t.parent, &t.ancestor, &t.path})
-      ASSERT_TRUE(std::all_of(table->begin(), table->end(), [&](std::int32_t i) { return i >= 0 && i < t.rows; }));
+    const TreeTensors t = tensorize(random_tree(seed, 1 + static_cast<int>(seed * 53 % 256)), 0);
+    for (const auto* table : {&t.parent, &t.path})
+      ASSERT_TRUE(std::all_of(table->begin(), table->end(), [&](std::int32_t i) { return i >= 0 && i < t.nodes; }));
   }
 }
 

@@ -87,7 +87,7 @@ std::vector<std::byte> read_kv(Device& device, const KvCache& cache, SequenceId 
 ForwardRun run_forward(const Transformer& model, std::span<const std::int32_t> tokens, const ForwardOptions& options) {
   Device& device = model.device();
   const auto total = static_cast<std::int64_t>(tokens.size());
-  const std::int64_t most = device.row_buckets().empty() ? total : std::min(total, device.row_buckets().back());
+  const std::int64_t most = largest_step(device, total);
   KvCache cache(device, model.kv_shape(options.kv_type), total);
   Workspace workspace(model,
                       {.rows = most, .outputs = most, .positions = total, .tap_boundaries = options.tap_boundaries});

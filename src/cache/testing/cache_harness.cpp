@@ -89,9 +89,7 @@ void CacheHarness::write(const Branch& branch, std::int64_t position, std::span<
 }
 
 void CacheHarness::write_call(std::span<const std::int64_t> values, std::vector<std::int32_t> slots) {
-  const std::span<const std::int64_t> buckets = device->row_buckets();
-  auto rows = static_cast<std::int64_t>(values.size());
-  if (!buckets.empty()) rows = *std::ranges::lower_bound(buckets, rows);
+  const std::int64_t rows = bucket_for(*device, std::ssize(values));
   for (std::int64_t i = 0; static_cast<std::int64_t>(slots.size()) < rows; ++i) slots.push_back(cache.padding_slot(i));
   const Tensor k = device->tensor(DType::f32, {rows, kHeads, kHeadSize});
   const Tensor v = device->tensor(DType::f32, {rows, kHeads, kHeadSize});

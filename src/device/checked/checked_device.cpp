@@ -16,6 +16,7 @@ namespace espalier {
 namespace {
 
 constexpr std::int64_t kAscendBuckets[] = {1, 8, 16, 32, 64};
+constexpr MemoryLayout kAscendLayout = {.alignment = 64, .slack = 32};  // R3, and with it R2
 
 // Shares the ledger with its device: it may be freed after the device is gone.
 class CheckedBuffer final : public Buffer {
@@ -76,6 +77,7 @@ class RulesOnADevice final : public CheckedDevice {
     const std::span<const std::int64_t> declared = inner_->row_buckets();
     return declared.empty() && ascend() ? std::span<const std::int64_t>(kAscendBuckets) : declared;
   }
+  MemoryLayout memory_layout() const override { return ascend() ? kAscendLayout : inner_->memory_layout(); }
   bool row_independent() const override { return inner_->row_independent(); }
   bool prefers_dense_mask() const override { return ascend() || inner_->prefers_dense_mask(); }
 

@@ -465,6 +465,12 @@ TEST_F(CheckedDeviceTest, R37SwigluTakesGateAndUpInOneTensor) {
   EXPECT_THAT([&] { ascend_->swiglu(x, y); }, testing::ThrowsMessage<std::logic_error>(HasSubstr("swiglu: x is")));
 }
 
+TEST_F(CheckedDeviceTest, AscendDeclaresWhereTensorsOfOneBufferStart) {
+  EXPECT_EQ(ascend_->memory_layout().alignment, 64);
+  EXPECT_EQ(ascend_->memory_layout().slack, 32);
+  EXPECT_EQ(device_->memory_layout().slack, 0);
+}
+
 TEST_F(CheckedDeviceTest, R46AscendRowCountsAreBuckets) {
   EXPECT_THAT(ascend_->row_buckets(), testing::ElementsAre(1, 8, 16, 32, 64));
   EXPECT_THAT(device_->row_buckets(), testing::IsEmpty());

@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <optional>
 
+#include "device/device.h"
+
 namespace espalier {
 namespace {
 
@@ -151,9 +153,9 @@ void check_slots(std::string_view op, std::string_view argument, const std::vect
 }
 
 void check_row_tables(std::string_view op, const HostRowTables& tables, const KvState& kv) {
-  if (tables.mask_columns % 128 != 0)
+  if (tables.mask_columns % kMaskColumns != 0)
     throw RuleViolation({op, "rows.mask"}, "R21",
-                        fmt::format("{} columns, expected a multiple of 128", tables.mask_columns));
+                        fmt::format("{} columns, expected a multiple of {}", tables.mask_columns, kMaskColumns));
   RowRules(op, tables, kv).check();
 }
 

@@ -165,7 +165,7 @@ class CpuDevice final : public Device {
     attention_.run(q, kv, rows, scale, out);
   }
 
-  // The contract asks for the same bits by the plain route; the mask is the route.
+  // One kernel for both: here `eager` says that the mask decides which keys a row sees (docs/modes.md).
   void do_attention_eager(ConstView q, const KvViews& kv, const RowTables& rows, float scale, View out) override {
     attention_.run(q, kv, rows, scale, out);
   }
