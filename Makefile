@@ -24,7 +24,7 @@ build: ## build the program: build/bin/espalier
 model: ## fetch the default model into models/ (98 MB, checked)
 	@scripts/setup model && python3 scripts/fetch_model.py
 
-test: ## everything a change has to pass: tests, sanitizers, both compilers, format
+test: ## everything a change has to pass: tests, sanitizers, fuzzers, both compilers, format
 	@scripts/test
 
 test-fast: ## only the fast tests of the release build
@@ -52,4 +52,4 @@ format-check: ## fail if a C++ source is not formatted
 	@scripts/format --check
 
 clean: ## remove all build folders (the model stays)
-	rm -rf build build-sanitize build-clang build-fuzz build-arm
+	rm -rf build build-sanitize build-clang build-arm

@@ -330,6 +330,66 @@ class Setup(unittest.TestCase):
         self.assertIn("everything", result.stderr)
 
 
+class SanitizerSummary(unittest.TestCase):
+    """scripts/sanitizer_summary.py on logs as ctest writes them."""
+
+    def summary(self, *tests):
+        log = "Start testing: Nov 16 12:00 UTC\n" + "-" * 58 + "\n"
+        for number, (name, output, verdict) in enumerate(tests, 1):
+            log += (f'{number}/{len(tests)} Testing: {name}\n{number}/{len(tests)} Test: {name}\nCommand: "/build/{name}"\n'
+                    f'Output:\n{"-" * 58}\n{output}<end of output>\nTest time =   0.10 sec\n{"-" * 58}\nTest {verdict}.\n'
+                    f'"{name}" end time: Nov 16 12:00 UTC\n"{name}" time elapsed: 00:00:00\n{"-" * 58}\n\n')
+        with tempfile.NamedTemporaryFile("w", suffix=".log") as file:
+            file.write(log)
+            file.flush()
+            return subprocess.run([sys.executable, str(ROOT / "scripts" / "sanitizer_summary.py"), file.name], text=True,
+                                  capture_output=True, check=True).stdout.splitlines()
+
+    def googletest(self, *results, ended=True):
+        lines = []
+        for name, result in results:
+            lines.append(f"[ RUN      ] {name}")
+            if result:
+                lines.append(f"some output{result} {name} (3 ms)")
+        failed = [name for name, result in results if "FAILED" in result]
+        if ended:
+            lines.append(f"[==========] {len(results)} tests from 1 test suite ran. (9 ms total)")
+            lines += [f"[  FAILED  ] {len(failed)} tests, listed below:", *(f"[  FAILED  ] {name}" for name in failed)]
+        return "\n".join(lines) + "\n"
+
+    OK, FAILED, SKIPPED = "[       OK ]", "[  FAILED  ]", "[  SKIPPED ]"
+
+    def test_the_tests_inside_programs_are_counted(self):
+        whole = self.googletest(("Tree.IsATree", self.OK), ("Tiny/Tree.HasARoot/llama", self.OK), ("Tree.Is", self.SKIPPED))
+        self.assertEqual(self.summary(("tree_test", whole, "Passed"), ("cli", "Ran 80 tests in 3 s\nOK\n", "Passed")),
+                         ["100% tests passed, 0 tests failed out of 4"])
+
+    def test_a_failed_test_is_named_once(self):
+        whole = self.googletest(("Tree.IsATree", self.OK), ("Tiny/Tree.HasARoot/llama, where GetParam() = x", self.FAILED))
+        self.assertEqual(self.summary(("tree_test", whole, "Failed")),
+                         ["failed: tree_test: Tiny/Tree.HasARoot/llama", "50% tests passed, 1 tests failed out of 2"])
+
+    def test_a_program_that_dies_names_the_test_and_the_reason(self):
+        report = "==7==ERROR: AddressSanitizer: heap-use-after-free on address 0x1\n    #0 0x2 in main\n"
+        died = self.googletest(("Tree.IsATree", self.OK), ("Tree.HasARoot", ""), ended=False)
+        self.assertEqual(self.summary(("tree_test", died + report, "Failed"))[0],
+                         "failed: tree_test: Tree.HasARoot: ==7==ERROR: AddressSanitizer: heap-use-after-free on address 0x1")
+        self.assertEqual(self.summary(("tree_test", died, "Failed")),
+                         ["failed: tree_test: Tree.HasARoot: the program ended in the middle of it",
+                          "50% tests passed, 1 tests failed out of 2"])
+
+    def test_a_leak_behind_the_last_test_is_a_failure_of_the_program(self):
+        whole = self.googletest(("Tree.IsATree", self.OK))
+        report = "==7==ERROR: LeakSanitizer: detected memory leaks\n"
+        self.assertEqual(self.summary(("tree_test", whole + report, "Failed")),
+                         ["failed: tree_test: ==7==ERROR: LeakSanitizer: detected memory leaks",
+                          "0% tests passed, 1 tests failed out of 1"])
+
+    def test_a_failed_script_counts_as_one(self):
+        self.assertEqual(self.summary(("cli", "FAILED (failures=1)\n", "Failed")),
+                         ["failed: cli: failed outside of its tests", "0% tests passed, 1 tests failed out of 1"])
+
+
 class Repository(unittest.TestCase):
     def test_every_script_is_executable_and_parses(self):
         for path in [*(ROOT / "scripts").iterdir(), ROOT / ".ci" / "run"]:
