@@ -7,7 +7,7 @@ export JOBS FUZZ_SECONDS
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo build model test test-fast test-arm test-train test-report bench fuzz format format-check clean
+.PHONY: help demo build model test test-fast test-arm test-tsan test-train test-report bench fuzz format format-check clean
 
 help: ## list what make can do
 	@echo "Espalier: speculation changes the speed, never the text. Start with: make demo"
@@ -33,6 +33,9 @@ test-fast: ## only the fast tests of the release build
 test-arm: ## build for Arm and run the tests of the CPU device emulated
 	@scripts/test-arm
 
+test-tsan: ## build the tests of threads with ThreadSanitizer and run them
+	@scripts/test-tsan
+
 test-train: ## test the training pipeline (installs PyTorch into train/.venv)
 	@scripts/test-train
 
@@ -52,4 +55,4 @@ format-check: ## fail if a C++ source is not formatted
 	@scripts/format --check
 
 clean: ## remove all build folders (the model stays)
-	rm -rf build build-sanitize build-clang build-arm
+	rm -rf build build-sanitize build-tsan build-clang build-arm
