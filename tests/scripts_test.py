@@ -5,8 +5,11 @@ Run: python3 tests/scripts_test.py
 
 import hashlib
 import importlib.util
+import json
 import os
 import pathlib
+import re
+import shutil
 import signal
 import stat
 import subprocess
@@ -390,6 +393,47 @@ class SanitizerSummary(unittest.TestCase):
                          ["failed: cli: failed outside of its tests", "0% tests passed, 1 tests failed out of 1"])
 
 
+@unittest.skipUnless(shutil.which("clang++"), "clang is not installed")
+class CompileAlone(unittest.TestCase):
+    """scripts/compile_alone.py on a small project: the script itself lies in it."""
+
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory()
+        self.addCleanup(scratch.cleanup)
+        self.root = pathlib.Path(scratch.name).resolve()
+        for folder in ("scripts", "src", "build"):
+            (self.root / folder).mkdir()
+        shutil.copy(ROOT / "scripts" / "compile_alone.py", self.root / "scripts")
+        for number in range(10):  # enough for <string> to be precompiled
+            self.write(f"plain{number}.cpp", "#include <string>\nstd::string text;\n")
+
+    def write(self, name, text):
+        (self.root / "src" / name).write_text(text)
+
+    def compile_alone(self):
+        sources = sorted(self.root.glob("src/*.cpp"))
+        entries = [{"file": str(path), "directory": str(self.root),
+                    "command": f"clang++ -Wall -std=c++20 -I{self.root}/src -o x.o -c {path}"} for path in sources]
+        (self.root / "build" / "compile_commands.json").write_text(json.dumps(entries))
+        result = subprocess.run([sys.executable, str(self.root / "scripts" / "compile_alone.py"), str(self.root / "build")],
+                                text=True, capture_output=True, timeout=300)
+        return result.returncode, result.stdout, re.findall(r"compile_alone: (\S+) does not", result.stderr)
+
+    def test_files_that_include_what_they_use_pass(self):
+        self.write("name.h", "#pragma once\n#include <string>\nstd::string name();\n")
+        self.write("name.cpp", '#include "name.h"\nstd::string name() { return {}; }\n')
+        code, out, failed = self.compile_alone()
+        self.assertEqual((code, failed), (0, []))
+        self.assertIn("12 files with 1 precompiled", out)
+
+    def test_a_missing_include_is_found_whatever_the_neighbours_include(self):
+        self.write("leaning.cpp", "std::string leaning;\n")
+        self.write("late.h", "#pragma once\nstd::string late();\n")
+        self.write("late.cpp", '#include <string>\n#include "late.h"\n')
+        code, _, failed = self.compile_alone()
+        self.assertEqual((code, sorted(failed)), (1, ["src/late.h", "src/leaning.cpp"]))
+
+
 class Repository(unittest.TestCase):
     def test_every_script_is_executable_and_parses(self):
         for path in [*(ROOT / "scripts").iterdir(), ROOT / ".ci" / "run"]:
@@ -402,7 +446,7 @@ class Repository(unittest.TestCase):
     def test_make_without_a_target_lists_every_public_target(self):
         listed = subprocess.run(["make", "-s", "-C", str(ROOT), "--no-print-directory"], text=True, capture_output=True,
                                 check=True).stdout
-        for target in ("demo", "build", "model", "test", "test-fast", "test-arm", "test-tsan", "test-train", "bench", "fuzz", "format", "format-check"):
+        for target in ("demo", "build", "model", "test", "test-fast", "test-arm", "test-includes", "test-tsan", "test-train", "bench", "fuzz", "format", "format-check"):
             self.assertIn(f"make {target} ", listed)
 
 
