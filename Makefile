@@ -7,7 +7,7 @@ export JOBS FUZZ_SECONDS
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo build model test test-fast test-arm test-train test-report bench fuzz format format-check clean
+.PHONY: help demo build model test test-fast test-arm test-includes test-tsan test-train test-report bench fuzz format format-check clean
 
 help: ## list what make can do
 	@echo "Espalier: speculation changes the speed, never the text. Start with: make demo"
@@ -24,7 +24,7 @@ build: ## build the program: build/bin/espalier
 model: ## fetch the default model into models/ (98 MB, checked)
 	@scripts/setup model && python3 scripts/fetch_model.py
 
-test: ## everything a change has to pass: tests, sanitizers, both compilers, format
+test: ## everything a change has to pass: tests, sanitizers, fuzzers, both compilers, includes, format
 	@scripts/test
 
 test-fast: ## only the fast tests of the release build
@@ -32,6 +32,12 @@ test-fast: ## only the fast tests of the release build
 
 test-arm: ## build for Arm and run the tests of the CPU device emulated
 	@scripts/test-arm
+
+test-includes: ## compile every file alone: what it uses, it includes
+	@scripts/test-includes
+
+test-tsan: ## build the tests of threads with ThreadSanitizer and run them
+	@scripts/test-tsan
 
 test-train: ## test the training pipeline (installs PyTorch into train/.venv)
 	@scripts/test-train
@@ -52,4 +58,4 @@ format-check: ## fail if a C++ source is not formatted
 	@scripts/format --check
 
 clean: ## remove all build folders (the model stays)
-	rm -rf build build-sanitize build-clang build-fuzz build-arm
+	rm -rf build build-sanitize build-tsan build-clang build-arm

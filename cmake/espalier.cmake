@@ -1,6 +1,7 @@
 # One library per folder: espalier_library(NAME SOURCES ... LINKS ... TESTS ...).
 # LINKS is the folder's "may include" line of docs/architecture.md; TESTS become one program NAME_test; HEADERS are the
-# precompiled ones, where they are not espalier_headers.
+# precompiled ones, where they are not those of other folders. espalier_test(NAME SOURCES ... LINKS ...) is a test program
+# without a library; SHARDS is into how many processes sanitizers cut a long one.
 
 include(GoogleTest)
 
@@ -18,17 +19,26 @@ else()
 endif()
 target_compile_options(espalier_flags INTERFACE ${ESPALIER_BASELINE})
 
+# It is the libraries that have to be quick; the code of tests is compiled once and runs once. Under sanitizers only the
+# folders that compute are optimised: optimising instrumented code is most of that build.
+set(ESPALIER_TEST_OPTIONS -O1)
+set(ESPALIER_COMPUTING_FOLDERS base device cache model decode)
 if(ESPALIER_SANITIZE)
   target_compile_options(espalier_flags INTERFACE -fsanitize=${ESPALIER_SANITIZE} -fno-omit-frame-pointer
                                                   -fno-sanitize-recover=all)
   target_link_options(espalier_flags INTERFACE -fsanitize=${ESPALIER_SANITIZE})
   target_compile_definitions(espalier_flags INTERFACE ESPALIER_SANITIZED)  # tests take fewer rounds
-  set(ESPALIER_TEST_OPTIONS -O0)  # there it is the libraries that have to be quick
+  set(ESPALIER_TEST_OPTIONS -O0)
+  set(ESPALIER_PLAIN_OPTIONS -O0)
 endif()
 
-# Headers that most files read, read once (-DESPALIER_PRECOMPILE=ON): espalier_headers for the libraries,
-# espalier_test_headers, espalier_cli_headers. The presets clang and arm leave it off and compile file by file, and so
-# show that every file includes what it uses.
+# Fuzzers follow the branches of what reads outside data. Only those folders count them (what -fsanitize=fuzzer-no-link
+# adds), so that the sanitized tests, which run out of the same build, do not pay for it in the kernels.
+set(ESPALIER_FUZZED_FOLDERS base format text trace)
+set(ESPALIER_COVERAGE -fsanitize-coverage=inline-8bit-counters,indirect-calls,trace-cmp,pc-table)
+
+# Headers that most files read, read once (-DESPALIER_PRECOMPILE=ON): espalier_headers for the libraries that compute,
+# espalier_plain_headers for the others, espalier_test_headers, espalier_cli_headers.
 function(espalier_precompiled_headers name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "HEADERS;LINKS;OPTIONS")
   if(ESPALIER_PRECOMPILE)
@@ -49,12 +59,15 @@ function(espalier_precompile target headers)
 endfunction()
 
 function(espalier_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "LABEL;TIMEOUT" "SOURCES;LINKS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "LABEL;TIMEOUT;SHARDS" "SOURCES;LINKS")
   if(NOT arg_LABEL)
     set(arg_LABEL fast)
   endif()
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 120)
+  endif()
+  if(NOT arg_SHARDS)
+    set(arg_SHARDS 1)
   endif()
   add_executable(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE ${arg_LINKS} espalier_flags GTest::gmock GTest::gtest_main)
@@ -62,18 +75,49 @@ function(espalier_test name)
                                              ESPALIER_MODELS="${PROJECT_SOURCE_DIR}/models")
   target_compile_options(${name} PRIVATE ${ESPALIER_TEST_OPTIONS})
   espalier_precompile(${name} espalier_test_headers)
-  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 PROPERTIES LABELS ${arg_LABEL} TIMEOUT ${arg_TIMEOUT})
+  if(ESPALIER_SANITIZE)
+    espalier_whole_program_test(${name} ${arg_LABEL} ${arg_SHARDS})
+  else()
+    gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 PROPERTIES LABELS ${arg_LABEL} TIMEOUT ${arg_TIMEOUT})
+  endif()
+endfunction()
+
+# Under sanitizers a program is one test of ctest, or SHARDS of them, and not one for each of its tests: leaks are looked
+# for when a process ends, which takes seconds on Arm. scripts/sanitizer_summary.py names and counts the tests inside.
+function(espalier_whole_program_test name label shards)
+  foreach(shard RANGE 1 ${shards})
+    set(test ${name})
+    if(shards GREATER 1)
+      set(test ${name}_${shard}_of_${shards})
+    endif()
+    math(EXPR index "${shard} - 1")
+    add_test(NAME ${test} COMMAND ${name})
+    # The longest begin first, so that no core waits for the other at the end.
+    set_tests_properties(${test} PROPERTIES LABELS ${label} TIMEOUT 1200 COST ${shards}
+                         ENVIRONMENT "GTEST_TOTAL_SHARDS=${shards};GTEST_SHARD_INDEX=${index}")
+  endforeach()
 endfunction()
 
 function(espalier_library name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "HEADERS" "SOURCES;LINKS;PRIVATE_LINKS;TESTS;TEST_LINKS")
-  if(NOT arg_HEADERS)
-    set(arg_HEADERS espalier_headers)
+  if(name IN_LIST ESPALIER_COMPUTING_FOLDERS)
+    set(headers espalier_headers)
+    set(options)
+  else()
+    set(headers espalier_plain_headers)
+    set(options ${ESPALIER_PLAIN_OPTIONS})
+  endif()
+  if(arg_HEADERS)
+    set(headers ${arg_HEADERS})
   endif()
   add_library(espalier_${name} STATIC ${arg_SOURCES})
+  target_compile_options(espalier_${name} PRIVATE ${options})
   target_link_libraries(espalier_${name} PUBLIC ${arg_LINKS} PRIVATE ${arg_PRIVATE_LINKS} espalier_flags)
   target_include_directories(espalier_${name} PUBLIC ${PROJECT_SOURCE_DIR}/src)
-  espalier_precompile(espalier_${name} ${arg_HEADERS})
+  if(ESPALIER_FUZZ AND name IN_LIST ESPALIER_FUZZED_FOLDERS)
+    target_compile_options(espalier_${name} PRIVATE ${ESPALIER_COVERAGE})
+  endif()
+  espalier_precompile(espalier_${name} ${headers})
   if(ESPALIER_TESTS AND arg_TESTS)
     espalier_test(${name}_test SOURCES ${arg_TESTS} LINKS espalier_${name} ${arg_TEST_LINKS})
   endif()

