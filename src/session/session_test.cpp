@@ -65,7 +65,9 @@ TEST_F(SessionTest, AStopTextThatTheEndOfTheTokensCompletesIsAStopToo) {
     EXPECT_EQ(result.generated.tokens, whole.generated.tokens);
     EXPECT_EQ(result.text + std::string(kBroken), whole.text);
     EXPECT_EQ(result.generated.finish_reason, FinishReason::stopped) << count << " tokens";
-    if (count > 1) EXPECT_EQ(told, FinishReason::stopped) << "listeners hear the same";
+    if (count > 1) {
+      EXPECT_EQ(told, FinishReason::stopped) << "listeners hear the same";
+    }
     ++met;
   }
   EXPECT_GT(met, 0) << "no prefix of the answer ends inside its first broken character";
