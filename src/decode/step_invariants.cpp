@@ -2,94 +2,101 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
-#include "base/error.h"
-
 namespace espalier {
 namespace {
 
-// Looks at the rows [first, first + tree.nodes) of a step.
-class TreeRows {
- public:
-  TreeRows(const HostTables& tables, const TreeOfStep& tree, std::int64_t first, const KvCache& cache,
-           const StepLimits& limits)
-      : tables_(tables), tensors_(tree.tensors), branch_(tree.branch), first_(first), cache_(cache), limits_(limits) {}
+// Entry i of a table of HostTables.
+template <typename T>
+T table_entry(std::span<const T> table, std::int64_t i) {
+  return table[static_cast<std::size_t>(i)];
+}
 
-  void check_row(int row) const {
-    const std::int64_t r = first_ + row;
-    expect(TreeRule::tree, row, "token", table_entry(tables_.token, r), value(tensors_.token, row));
-    expect(TreeRule::position, row, "position", table_entry(tables_.position, r), value(tensors_.position, row));
-    expect(TreeRule::slot, row, "slot", table_entry(tables_.slot, r), slot(row));
-    check_blocks(row, table_entry(tables_.sequence, r));
-    const std::int32_t oldest = oldest_visible(row);
-    expect(TreeRule::slot, row, "begin of the context", table_entry(tables_.begin, r),
-           std::min(oldest, tensors_.prefix));
-    expect(TreeRule::slot, row, "end of the context", table_entry(tables_.end, r), tensors_.prefix);
-    check_ancestors(row, oldest);
-  }
-
-  void check_mask_bytes() const {
-    if (tables_.mask.empty()) return;
-    const auto columns = static_cast<std::size_t>(tables_.mask_columns);
-    check_mask(tensors_, {.window = limits_.window, .columns = static_cast<std::int32_t>(tables_.mask_columns)},
-               tables_.mask.subspan(static_cast<std::size_t>(first_) * columns,
-                                    static_cast<std::size_t>(tensors_.nodes) * columns));
-  }
-
- private:
-  static std::int32_t value(const std::vector<std::int32_t>& table, int row) {
-    return table[static_cast<std::size_t>(row)];
-  }
-
-  std::int32_t slot(int row) const { return cache_.slot(branch_, std::int64_t{tensors_.prefix} + row); }
-
-  std::int32_t oldest_visible(int row) const {
-    if (limits_.window == 0) return 0;
-    return std::max(0, value(tensors_.position, row) - (limits_.window - 1));
-  }
-
-  // The block table that the row points to is the branch's: its context lies where the cache put it.
-  void check_blocks(int row, std::int64_t sequence) const {
-    const auto expected = cache_.blocks(branch_);
-    const auto first = static_cast<std::size_t>(sequence * tables_.block_columns);
-    if (sequence < 0 || first + expected.size() > tables_.blocks.size())
-      throw TreeViolation(TreeRule::slot, row, fmt::format("sequence {}, which has no block table", sequence),
-                          tensors_);
-    for (std::size_t i = 0; i < expected.size(); ++i)
-      expect(TreeRule::slot, row, "block of the context", tables_.blocks[first + i], expected[i]);
-  }
-
-  void check_ancestors(int row, std::int32_t oldest) const {
-    const std::int64_t r = first_ + row;
-    std::int32_t count = 0;
-    for (std::int32_t ancestor : tensors_.ancestors(row)) {
-      if (value(tensors_.position, ancestor) < oldest) continue;
-      if (count < table_entry(tables_.ancestor_count, r))
-        expect(TreeRule::slot, row, "slot of an ancestor",
-               table_entry(tables_.ancestors, r * tables_.ancestor_columns + count), slot(ancestor));
-      ++count;
-    }
-    expect(TreeRule::slot, row, "number of ancestors", table_entry(tables_.ancestor_count, r), count);
-    for (std::int64_t i = count; i < tables_.ancestor_columns; ++i)
-      expect(TreeRule::slot, row, "unused entry of the ancestors",
-             table_entry(tables_.ancestors, r * tables_.ancestor_columns + i), 0);
-  }
-
-  void expect(TreeRule rule, int row, std::string_view what, std::int32_t got, std::int32_t expected) const {
-    if (got != expected)
-      throw TreeViolation(rule, row, fmt::format("{} {}, expected {}", what, got, expected), tensors_);
-  }
-
-  const HostTables& tables_;
-  const TreeTensors& tensors_;
-  SequenceId branch_;
-  std::int64_t first_;
-  const KvCache& cache_;
-  const StepLimits& limits_;
-};
+ExpectedRow expected_row(const TreeTensors& tensors, int row, const StepLimits& limits) {
+  const auto position = [&](std::int32_t node) { return tensors.position[static_cast<std::size_t>(node)]; };
+  const std::int32_t oldest = limits.oldest_visible(position(row));
+  ExpectedRow expected{.token = tensors.token[static_cast<std::size_t>(row)],
+                       .position = position(row),
+                       .place = tensors.prefix + row,
+                       .begin = std::min(oldest, tensors.prefix),
+                       .end = tensors.prefix};
+  for (std::int32_t ancestor : tensors.ancestors(row))
+    if (position(ancestor) >= oldest) expected.ancestors.push_back(tensors.prefix + ancestor);
+  return expected;
+}
 
 }  // namespace
+
+void StepRows::check_size(std::int64_t rows) const {
+  if (tables_.rows < first_ + rows)
+    fail(TreeRule::shape, tables_.rows - first_, fmt::format("{} rows, expected {}", tables_.rows - first_, rows));
+}
+
+void StepRows::check_row(std::int64_t row, const ExpectedRow& expected) const {
+  const std::int64_t r = first_ + row;
+  if (expected.token < 0 || expected.token >= limits_.tree.vocabulary)
+    fail(TreeRule::range, row, fmt::format("token {}, the vocabulary has {}", expected.token, limits_.tree.vocabulary));
+  if (expected.position < 0 || expected.position >= limits_.tree.positions)
+    fail(TreeRule::range, row, fmt::format("position {} of {}", expected.position, limits_.tree.positions));
+  expect(TreeRule::tree, row, "token", table_entry(tables_.token, r), expected.token);
+  expect(TreeRule::position, row, "position", table_entry(tables_.position, r), expected.position);
+  expect(TreeRule::slot, row, "slot", table_entry(tables_.slot, r), cache_.slot(branch_, expected.place));
+  check_blocks(row);
+  expect(TreeRule::slot, row, "begin of the context", table_entry(tables_.begin, r), expected.begin);
+  expect(TreeRule::slot, row, "end of the context", table_entry(tables_.end, r), expected.end);
+  check_ancestors(row, expected);
+  check_mask(row, expected);
+}
+
+// The block table that the row points to is the branch's: its context lies where the cache put it.
+void StepRows::check_blocks(std::int64_t row) const {
+  const auto expected = cache_.blocks(branch_);
+  const std::int64_t sequence = table_entry(tables_.sequence, first_ + row);
+  const auto first = static_cast<std::size_t>(sequence * tables_.block_columns);
+  if (sequence < 0 || first + expected.size() > tables_.blocks.size())
+    fail(TreeRule::slot, row, fmt::format("sequence {}, which has no block table", sequence));
+  for (std::size_t i = 0; i < expected.size(); ++i)
+    expect(TreeRule::slot, row, "block of the context", tables_.blocks[first + i], expected[i]);
+}
+
+void StepRows::check_ancestors(std::int64_t row, const ExpectedRow& expected) const {
+  const auto count = std::ssize(expected.ancestors);
+  expect(TreeRule::slot, row, "number of ancestors", table_entry(tables_.ancestor_count, first_ + row),
+         static_cast<std::int32_t>(count));
+  if (count > tables_.ancestor_columns)
+    fail(TreeRule::shape, row, fmt::format("{} columns for {} ancestors", tables_.ancestor_columns, count));
+  for (std::int64_t i = 0; i < tables_.ancestor_columns; ++i) {
+    const std::int32_t got = table_entry(tables_.ancestors, (first_ + row) * tables_.ancestor_columns + i);
+    if (i < count)
+      expect(TreeRule::slot, row, "slot of an ancestor", got,
+             cache_.slot(branch_, expected.ancestors[static_cast<std::size_t>(i)]));
+    else
+      expect(TreeRule::slot, row, "unused entry of the ancestors", got, 0);
+  }
+}
+
+void StepRows::check_mask(std::int64_t row, const ExpectedRow& expected) const {
+  if (tables_.mask.empty()) return;
+  const std::int64_t columns = tables_.mask_columns;
+  if (columns <= expected.place || columns % kMaskColumns != 0 || std::ssize(tables_.mask) != tables_.rows * columns)
+    fail(TreeRule::shape, row, fmt::format("a mask of {} bytes in {} columns", tables_.mask.size(), columns));
+  std::vector<std::uint8_t> hidden(static_cast<std::size_t>(columns), 1);
+  std::fill(hidden.begin() + expected.begin, hidden.begin() + expected.end, std::uint8_t{0});
+  for (std::int32_t place : expected.ancestors) hidden[static_cast<std::size_t>(place)] = 0;
+  hidden[static_cast<std::size_t>(expected.place)] = 0;
+  const auto got = tables_.mask.subspan(static_cast<std::size_t>((first_ + row) * columns), hidden.size());
+  const auto [wrong, right] = std::ranges::mismatch(got, hidden);
+  if (wrong != got.end())
+    fail(TreeRule::mask, row, fmt::format("column {} is {}, expected {}", wrong - got.begin(), *wrong, *right));
+}
+
+void StepRows::expect(TreeRule rule, std::int64_t row, std::string_view what, std::int32_t got,
+                      std::int32_t expected) const {
+  if (got != expected) fail(rule, row, fmt::format("{} {}, expected {}", what, got, expected));
+}
+
+void StepRows::fail(TreeRule rule, std::int64_t row, std::string_view what) const {
+  throw TreeViolation(rule, static_cast<int>(row), what, shown_);
+}
 
 void check_padding_rows(const HostTables& tables, std::int64_t first, const KvCache& cache, const TreeTensors& shown) {
   for (std::int64_t r = first; r < tables.rows; ++r) {
@@ -105,7 +112,7 @@ void check_padding_rows(const HostTables& tables, std::int64_t first, const KvCa
     if (tables.mask.empty()) continue;
     const auto columns = static_cast<std::size_t>(tables.mask_columns);
     const auto hidden = tables.mask.subspan(static_cast<std::size_t>(r) * columns, columns);
-    if (std::ranges::count(hidden, std::uint8_t{0}) != 1 || hidden[static_cast<std::size_t>(r - first)] != 0)
+    if (std::ranges::count(hidden, 1) != tables.mask_columns - 1 || hidden[static_cast<std::size_t>(r - first)] != 0)
       fail("the row sees more than itself");
   }
 }
@@ -116,9 +123,9 @@ void check_step(const HostTables& tables, std::span<const TreeOfStep> trees, con
   for (const TreeOfStep& tree : trees) {
     check_tensors(tree.tensors, limits.tree);
     check_tensors_match(tree.tensors, *tree.tree);
-    const TreeRows rows(tables, tree, first, cache, limits);
-    for (int row = 0; row < tree.tensors.nodes; ++row) rows.check_row(row);
-    rows.check_mask_bytes();
+    const StepRows rows(tables, first, tree.branch, cache, limits, tree.tensors);
+    rows.check_size(tree.tensors.nodes);
+    for (int row = 0; row < tree.tensors.nodes; ++row) rows.check_row(row, expected_row(tree.tensors, row, limits));
     first += tree.tensors.nodes;
   }
   check_padding_rows(tables, first, cache, trees.back().tensors);

@@ -1,10 +1,13 @@
-// The trees of a step against the tables that are about to be launched: everything is computed again from the trees and
+// The rows of a step against the tables that are about to be launched: everything is computed again from the trees and
 // the cache, so a mistake in how the tables were made cannot hide itself. Reference mode checks every launch.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string_view>
+#include <vector>
 
 #include "cache/kv_cache.h"
 #include "model/step_tables.h"
@@ -22,14 +25,52 @@ struct TreeOfStep {
 
 struct StepLimits {
   TreeLimits tree = {};
-  std::int32_t window = 0;  // keys a row of the teacher sees, itself included; 0: all
+  std::int32_t window = 0;  // keys a row sees, itself included; 0: all
+
+  // The first position that a row at this one sees.
+  std::int32_t oldest_visible(std::int32_t position) const {
+    return window == 0 ? 0 : std::max(0, position - (window - 1));
+  }
 };
 
-// Entry i of a table of HostTables.
-template <typename T>
-T table_entry(std::span<const T> table, std::int64_t i) {
-  return table[static_cast<std::size_t>(i)];
-}
+// What the tables must say of one row.
+struct ExpectedRow {
+  std::int32_t token = 0;
+  std::int32_t position = 0;
+  std::int32_t place = 0;
+  std::int32_t begin = 0;  // the context: places [begin, end)
+  std::int32_t end = 0;
+  std::vector<std::int32_t> ancestors = {};  // places, root first
+};
+
+// The rows of one branch inside a step, one behind the other. Whatever is handed in must outlive this; `shown`: the
+// rows that a violation shows. All throw TreeViolation.
+class StepRows {
+ public:
+  // first: the row of the tables where they begin.
+  StepRows(const HostTables& tables, std::int64_t first, SequenceId branch, const KvCache& cache,
+           const StepLimits& limits, const TreeTensors& shown)
+      : tables_(tables), first_(first), branch_(branch), cache_(cache), limits_(limits), shown_(shown) {}
+
+  // The tables have room for so many of them.
+  void check_size(std::int64_t rows) const;
+  // Row `row` of them: columns, block table, ancestors and mask.
+  void check_row(std::int64_t row, const ExpectedRow& expected) const;
+
+ private:
+  void check_blocks(std::int64_t row) const;
+  void check_ancestors(std::int64_t row, const ExpectedRow& expected) const;
+  void check_mask(std::int64_t row, const ExpectedRow& expected) const;
+  void expect(TreeRule rule, std::int64_t row, std::string_view what, std::int32_t got, std::int32_t expected) const;
+  [[noreturn]] void fail(TreeRule rule, std::int64_t row, std::string_view what) const;
+
+  const HostTables& tables_;
+  std::int64_t first_;
+  SequenceId branch_;
+  const KvCache& cache_;
+  const StepLimits& limits_;
+  const TreeTensors& shown_;
+};
 
 // Throws TreeViolation unless tensors, tables, slots and mask are those of the trees, and padding rows see only
 // themselves.

@@ -165,6 +165,19 @@ TEST(StepInvariants, CatchEverySingleFault) {
          const std::size_t row = node(s, r), column = r() % static_cast<std::size_t>(s.mask_columns());
          s.mask[row * static_cast<std::size_t>(s.mask_columns()) + column] ^= 1;
        }},
+      {"bit of the mask, inside the tree",
+       [&](Step& s, auto& r) {
+         const auto row = static_cast<std::size_t>(s.trees()[0].tensors.nodes) - 1;
+         const auto column = static_cast<std::size_t>(s.trees()[0].tensors.prefix) + r() % (row + 1);
+         s.mask[row * static_cast<std::size_t>(s.mask_columns()) + column] ^= 1;
+       }},
+      {"oldest key of a row hidden",  // a window that is one too small
+       [&](Step& s, auto& r) {
+         const auto first = s.mask.begin() + static_cast<std::ptrdiff_t>(node(s, r)) * s.mask_columns();
+         *std::find(first, first + s.mask_columns(), 0) = 1;
+       }},
+      {"byte of the mask, not 0 or 1", [&](Step& s, auto& r) { s.mask[r() % s.mask.size()] = 255; }},
+      {"mask too short", [&](Step& s, auto&) { s.mask.pop_back(); }},
       {"parent of the tables",
        [&](Step& s, auto& r) {
          auto& tensors = s.trees()[r() % 2].tensors;

@@ -12,7 +12,6 @@ namespace {
 
 using Table = std::vector<std::int32_t>;
 
-constexpr std::int32_t kMaskColumns = 128;       // a mask has a multiple of these (device.h)
 constexpr std::int32_t kMaxRenderedRows = 4096;  // a broken row count must not become a message of gigabytes
 
 // The rules one by one, in an order in which each may rely on those before it.
@@ -114,26 +113,6 @@ class TensorChecker {
   const TreeLimits limits_;
 };
 
-// What row `row` of the mask must be, by walking up the parent table: the window counts the steps.
-void expect_mask_row(const TreeTensors& tensors, const MaskOptions& options, int row,
-                     std::vector<std::uint8_t>& hidden) {
-  std::fill(hidden.begin(), hidden.end(), std::uint8_t{1});
-  std::int32_t steps = 0;  // from the row to the column at hand
-  const auto show = [&](int column) {
-    if (options.window == 0 || steps < options.window) hidden[static_cast<std::size_t>(column)] = 0;
-  };
-  show(tensors.prefix + row);
-  for (int above = row; above != 0;) {
-    above = tensors.parent[static_cast<std::size_t>(above)];
-    ++steps;
-    show(tensors.prefix + above);
-  }
-  for (int position = tensors.prefix - 1; position >= 0; --position) {
-    ++steps;
-    show(position);
-  }
-}
-
 std::string cell(const Table& table, int row) {
   const auto at = static_cast<std::size_t>(row);
   return at < table.size() ? fmt::format("{}", table[at]) : "?";
@@ -180,27 +159,6 @@ void check_tensors_match(const TreeTensors& tensors, const TokenTree& tree) {
                           fmt::format("token {} below {}, expected token {} below {}", token, parent, tree[row].token,
                                       tree[row].parent),
                           tensors);
-  }
-}
-
-void check_mask(const TreeTensors& tensors, const MaskOptions& options, std::span<const std::uint8_t> hidden) {
-  const std::int64_t smallest = std::int64_t{tensors.prefix} + tensors.nodes;
-  if (options.columns < smallest || options.columns % kMaskColumns != 0 ||
-      hidden.size() != static_cast<std::size_t>(options.columns) * static_cast<std::size_t>(tensors.nodes))
-    throw TreeViolation(TreeRule::shape, 0,
-                        fmt::format("a mask of {} bytes in {} columns, expected {} x a multiple of {} from {} on",
-                                    hidden.size(), options.columns, tensors.nodes, kMaskColumns, smallest),
-                        tensors);
-  if (options.window < 0)
-    throw TreeViolation(TreeRule::range, 0, fmt::format("window {}, expected at least 0", options.window), tensors);
-  std::vector<std::uint8_t> expected(static_cast<std::size_t>(options.columns));
-  for (int row = 0; row < tensors.nodes; ++row) {
-    expect_mask_row(tensors, options, row, expected);
-    const auto got = hidden.subspan(static_cast<std::size_t>(row) * expected.size(), expected.size());
-    const auto [wrong, right] = std::mismatch(got.begin(), got.end(), expected.begin());
-    if (wrong != got.end())
-      throw TreeViolation(TreeRule::mask, row,
-                          fmt::format("column {} is {}, expected {}", wrong - got.begin(), *wrong, *right), tensors);
   }
 }
 

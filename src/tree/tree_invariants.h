@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <limits>
-#include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -23,9 +22,9 @@ enum class TreeRule : std::uint8_t {
   siblings,  // children of one node carry different tokens
   position,  // prefix + depth
   path,      // the parents of the row, root first, then the row itself to the end
-  mask,      // hidden exactly where the parent table says so
   tree,      // tokens and parents are those of the tree
   slot,      // a row writes the slot of its place and lists those of its ancestors, after the context of its prefix
+  mask,      // hides exactly what a row does not see
   padding,   // rows behind the trees of a step hold token 0 at position 0, write a padding slot and see only themselves
 };
 
@@ -54,14 +53,6 @@ struct TreeLimits {
 void check_tensors(const TreeTensors& tensors, const TreeLimits& limits = {});
 // Throws TreeViolation unless the tables, which check_tensors accepts, are those of `tree`.
 void check_tensors_match(const TreeTensors& tensors, const TokenTree& tree);
-// The mask of one tree inside a step, bytes [nodes, columns]: 1 hides the key, 0 keeps it. Column j < N is committed
-// position j, column N + i is row i of the tree, and the columns behind are hidden from everybody.
-struct MaskOptions {
-  std::int32_t window = 0;   // keys a row sees, itself included: positions above its own minus this; 0: all
-  std::int32_t columns = 0;  // a multiple of 128 that holds N + nodes
-};
-// Throws TreeViolation unless `hidden` is bit for bit the mask of the tables, which check_tensors accepts.
-void check_mask(const TreeTensors& tensors, const MaskOptions& options, std::span<const std::uint8_t> hidden);
 
 // The rows as a table of text, one line each; any content can be shown, wrong sizes too.
 std::string render(const TreeTensors& tensors);

@@ -9,7 +9,6 @@
 #include <functional>
 #include <map>
 #include <random>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,39 +26,16 @@ constexpr TreeLimits kLimits = {.vocabulary = 5000, .positions = 1000};
 struct Launch {
   TokenTree tree;
   TreeTensors tensors;
-  MaskOptions mask;
-  std::vector<std::uint8_t> hidden;
 };
-
-// From the paths, where the checks go by the parents.
-std::vector<std::uint8_t> mask_of(const TreeTensors& t, const MaskOptions& options) {
-  const auto columns = static_cast<std::size_t>(options.columns);
-  std::vector<std::uint8_t> hidden(static_cast<std::size_t>(t.nodes) * columns, 1);
-  for (int row = 0; row < t.nodes; ++row) {
-    const auto position = [&](int node) { return t.position[static_cast<std::size_t>(node)]; };
-    const auto show = [&](int column, std::int32_t at) {
-      if (options.window == 0 || at > position(row) - options.window)
-        hidden[static_cast<std::size_t>(row) * columns + static_cast<std::size_t>(column)] = 0;
-    };
-    for (int column = 0; column < t.prefix; ++column) show(column, column);
-    for (int above : t.ancestors(row)) show(t.prefix + above, position(above));
-    show(t.prefix + row, position(row));
-  }
-  return hidden;
-}
 
 Launch launch(std::uint64_t seed) {
   const TokenTree tree = random_tree(seed, 1 + static_cast<int>(seed * 101 % 256));
-  const TreeTensors tensors = tensorize(tree, 5 + static_cast<std::int32_t>(seed % 200));
-  const MaskOptions mask = {.window = seed % 3 == 0 ? 1 + static_cast<std::int32_t>(seed % 50) : 0,
-                            .columns = (tensors.prefix + tensors.nodes + 127) / 128 * 128 + (seed % 4 == 0 ? 128 : 0)};
-  return {tree, tensors, mask, mask_of(tensors, mask)};
+  return {tree, tensorize(tree, 5 + static_cast<std::int32_t>(seed % 200))};
 }
 
 void check_launch(const Launch& launch) {
   check_tensors(launch.tensors, kLimits);
   check_tensors_match(launch.tensors, launch.tree);
-  check_mask(launch.tensors, launch.mask, launch.hidden);
 }
 
 class Injector {
@@ -107,41 +83,6 @@ bool move_to_a_neighbouring_parent(Launch& launch, Injector& injector) {
   return true;
 }
 
-bool flip(std::vector<std::uint8_t>& bits, std::size_t at) {
-  bits[at] ^= 1;
-  return true;
-}
-
-// One bit of the mask in a column from `begin` to before `end`.
-bool flip_mask(Launch& launch, Injector& injector, std::int32_t begin, std::int32_t end) {
-  if (begin >= end) return false;
-  const auto columns = launch.hidden.size() / static_cast<std::size_t>(launch.tensors.nodes);
-  const auto row = static_cast<std::size_t>(injector.below(static_cast<std::size_t>(launch.tensors.nodes)));
-  const auto column = static_cast<std::size_t>(begin + injector.below(static_cast<std::size_t>(end - begin)));
-  return flip(launch.hidden, row * columns + column);
-}
-
-// A mask written for another window, where that makes a difference.
-bool write_another_window(Launch& launch, Injector& injector) {
-  MaskOptions other = launch.mask;
-  const auto limit = static_cast<std::size_t>(launch.tensors.prefix + launch.tensors.levels);
-  other.window = other.window == 0 ? 1 + injector.below(limit) : other.window + 1 - 2 * injector.below(2);
-  std::vector<std::uint8_t> hidden = mask_of(launch.tensors, other);
-  launch.hidden.swap(hidden);
-  return launch.hidden != hidden;
-}
-
-// The window one step off at a single row: the bit at its edge.
-bool move_the_edge_of_a_window(Launch& launch, Injector& injector) {
-  const TreeTensors& t = launch.tensors;
-  const auto columns = launch.hidden.size() / static_cast<std::size_t>(t.nodes);
-  const auto row = static_cast<std::size_t>(injector.below(static_cast<std::size_t>(t.nodes)));
-  const auto bits = std::span(launch.hidden).subspan(row * columns, columns);
-  const auto first = std::find(bits.begin(), bits.end(), 0);
-  *first = 1;  // the oldest key it sees, which is itself in a window of one
-  return true;
-}
-
 const std::vector<std::pair<std::string, Fault>> kFaults = {
     {"parent", [](Launch& l, Injector& i) { return i.change(l.tensors.parent, l.tensors.nodes); }},
     {"parent, still in order", move_to_a_neighbouring_parent},
@@ -160,21 +101,6 @@ const std::vector<std::pair<std::string, Fault>> kFaults = {
      }},
     {"position", [](Launch& l, Injector& i) { return i.change(l.tensors.position, 1000); }},
     {"path entry", [](Launch& l, Injector& i) { return i.change(l.tensors.path, l.tensors.nodes); }},
-    {"mask bit, prefix", [](Launch& l, Injector& i) { return flip_mask(l, i, 0, l.tensors.prefix); }},
-    {"mask bit, tree",
-     [](Launch& l, Injector& i) { return flip_mask(l, i, l.tensors.prefix, l.tensors.prefix + l.tensors.nodes); }},
-    {"mask bit, behind the tree",
-     [](Launch& l, Injector& i) {
-       const auto columns = l.hidden.size() / static_cast<std::size_t>(l.tensors.nodes);
-       return flip_mask(l, i, l.tensors.prefix + l.tensors.nodes, static_cast<std::int32_t>(columns));
-     }},
-    {"mask byte, not 0 or 1",
-     [](Launch& l, Injector& i) {
-       l.hidden[static_cast<std::size_t>(i.below(l.hidden.size()))] = 255;
-       return true;
-     }},
-    {"mask of another window", write_another_window},
-    {"mask bit, edge of a window", move_the_edge_of_a_window},
     {"node count",
      [](Launch& l, Injector& i) {
        l.tensors.nodes += i.below(2) ? 1 : -1;
@@ -283,16 +209,6 @@ TEST(TreeInvariants, LimitsOfVocabularyAndRopeTableHold) {
   EXPECT_NO_THROW(check_tensors(tensors, {.vocabulary = 8, .positions = 41}));
   EXPECT_THROW(check_tensors(tensors, {.vocabulary = 7}), TreeViolation);
   EXPECT_THROW(check_tensors(tensors, {.positions = 40}), TreeViolation);
-}
-
-TEST(TreeInvariants, AMaskOfTheWrongSizeIsCaught) {
-  const TreeTensors tensors = tensorize(TokenTree(7), 3);
-  const std::vector<std::uint8_t> hidden = mask_of(tensors, {.columns = 128});
-  EXPECT_NO_THROW(check_mask(tensors, {.columns = 128}, hidden));
-  EXPECT_THROW(check_mask(tensors, {.columns = 128}, std::span(hidden).first(127)), TreeViolation);
-  EXPECT_THROW(check_mask(tensors, {.columns = 127}, std::span(hidden).first(127)), TreeViolation);
-  EXPECT_THROW(check_mask(tensors, {.columns = 0}, {}), TreeViolation);
-  EXPECT_THROW(check_mask(tensors, {.window = -1, .columns = 128}, hidden), TreeViolation);
 }
 
 TEST(TreeInvariants, AnyContentCanBeShown) {
