@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include "base/sha256.h"
 #include "engine/cache_file.h"
 #include "format/testing/temporary_folder.h"
