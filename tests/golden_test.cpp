@@ -164,6 +164,7 @@ const LongCase kLongCases[] = {
     {"qwen2", "qwen2"},
     {"qwen3", "qwen3"},
     {"pangu1b", "pangu1b"},
+    {"pangu7b", "pangu7b"},
 };
 INSTANTIATE_TEST_SUITE_P(Tiny, LongGolden, ::testing::ValuesIn(kLongCases), [](const auto& info) {
   return info.param.model == info.param.name ? info.param.name : info.param.name + "_gguf";
