@@ -160,7 +160,7 @@ class DraftPasses : public ::testing::TestWithParam<std::string> {
   const TreeOptions tree_{.nodes = 16, .depth = 4, .expand = 3};
 
   std::unique_ptr<Device> device_ = make_cpu_device();
-  Company company_{*device_, "llama2"};
+  Company company_{*device_, {"llama2"}};
   Tensor features_ = device_->tensor(DType::f32, {4, taps_width()});
   Candidates candidates_{9};
 
@@ -257,7 +257,7 @@ TEST_P(FreshDrafter, GivesTheTreeOfADrafterWithAHistory) {
   const auto device = make_cpu_device();
   int compared = 0;
   for (const char* family : {"llama2", "mistral", "pangu7b"}) {
-    const Company company(*device, family);
+    const Company company(*device, {family});
     const auto vocabulary = static_cast<std::int32_t>(company.teacher.config().vocabulary);
     for (int variant = 0; variant < 8; ++variant) {
       const TreeOptions tree{.shape = variant % 3 == 0 ? TreeShape::chain : TreeShape::dynamic,

@@ -211,16 +211,6 @@ std::vector<std::int32_t> best_tokens(const Eagle3Head& head, const std::vector<
   return best;
 }
 
-float largest_difference(const std::vector<float>& a, const std::vector<float>& b) {
-  EXPECT_EQ(a.size(), b.size());
-  float largest = 0;
-  for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
-    const float difference = std::fabs(a[i] - b[i]);
-    largest = std::isnan(difference) ? INFINITY : std::max(largest, difference);
-  }
-  return largest;
-}
-
 // --- goldens --------------------------------------------------------------------------------------------------------
 
 class Eagle3Golden : public ::testing::TestWithParam<HeadGolden> {

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "decode/decoder.h"
+#include "device/cpu/cpu_device.h"
 #include "device/reference/reference_device.h"
 #include "format/safetensors.h"
 #include "testing/engine.h"
@@ -24,16 +25,6 @@ class Golden : public ::testing::TestWithParam<std::string> {
 
   std::unique_ptr<Device> device_ = make_reference_device();
 };
-
-float largest_difference(const std::vector<float>& a, const std::vector<float>& b) {
-  EXPECT_EQ(a.size(), b.size());
-  float largest = 0;
-  for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
-    const float difference = std::fabs(a[i] - b[i]);
-    largest = std::isnan(difference) ? INFINITY : std::max(largest, difference);
-  }
-  return largest;
-}
 
 // Boundary i of every position out of rows that hold all boundaries side by side.
 std::vector<float> boundary(const ForwardRun& run, std::size_t i, std::size_t boundaries, std::size_t hidden) {
@@ -100,6 +91,84 @@ INSTANTIATE_TEST_SUITE_P(Tiny, GgufGolden, ::testing::Values("llama2", "llama3",
 // Not llama3: GGUF stores its scaling as rounded divisors, so frequencies differ in the last bit.
 INSTANTIATE_TEST_SUITE_P(Tiny, GgufBits, ::testing::Values("llama2", "qwen2", "qwen3", "pangu1b"),
                          [](const auto& info) { return info.param; });
+
+// Far into one text of 4,096 tokens, at positions on both sides of many powers of two. An error of the last bit of a
+// frequency grows with the position and would hide others, so frequencies are compared by themselves, and the logits
+// are computed with those of transformers.
+struct LongCase {
+  std::string name;   // of the golden
+  std::string model;  // under tests/data/tiny
+};
+void PrintTo(const LongCase& test, std::ostream* out) {
+  *out << test.model << ", golden " << test.name;
+}
+
+class LongGolden : public ::testing::TestWithParam<LongCase> {
+ protected:
+  std::vector<float> golden(const std::string& what) const {
+    return golden_floats(file_, GetParam().name + "." + what);
+  }
+
+  std::filesystem::path path() const { return data_path("tiny/" + GetParam().model); }
+
+  Transformer load(Device& device) const {
+    return load_changed(device, path(), WeightMode::stored,
+                        [this](ModelConfig& config) { config.inverse_frequencies = golden("frequencies"); });
+  }
+
+  // The first `length` tokens in steps of many sizes.
+  void expect_transformers_logits(Device& device, std::size_t length) const {
+    auto tokens = golden_tokens(file_, "tokens"), positions = golden_tokens(file_, "positions");
+    ASSERT_EQ(tokens.size(), 4096u);
+    tokens.resize(length);
+    std::erase_if(positions, [&](std::int32_t position) { return static_cast<std::size_t>(position) >= length; });
+    const Transformer model = load(device);
+    const ForwardRun run =
+        run_forward(model, tokens, {.chunks = {300, 1, 95, 513, 2, 64, 700}, .positions = positions});
+    auto expected = golden("logits");
+    expected.resize(positions.size() * static_cast<std::size_t>(model.config().vocabulary));
+    const float largest = largest_difference(run.logits, expected);
+    const float bound = golden("bound")[0];
+    EXPECT_LE(largest, bound);
+    std::cout << GetParam().model << ": " << positions.size() << " positions below " << length << " differ by "
+              << largest << " (bound " << bound << ")\n";
+  }
+
+  std::filesystem::path file_ = data_path("long.safetensors");
+};
+
+TEST_P(LongGolden, FrequenciesEqualThoseOfTransformersWithinAFewRoundings) {
+  EXPECT_LE(largest_relative_difference(load_config(path()).inverse_frequencies, golden("frequencies")),
+            kFrequencyBound);
+}
+
+TEST_P(LongGolden, LogitsUpToPosition512EqualTransformersOnTheReferenceDevice) {
+  expect_transformers_logits(*make_reference_device(), 513);
+}
+
+TEST_P(LongGolden, LogitsUpToPosition4095EqualTransformersOnTheCpuDevice) {
+#ifdef ESPALIER_SANITIZED
+  constexpr std::size_t kLength = 1025;
+#else
+  constexpr std::size_t kLength = 4096;
+#endif
+  expect_transformers_logits(*make_cpu_device({.threads = 2}), kLength);
+}
+
+const LongCase kLongCases[] = {
+    {"llama2", "llama2"},
+    {"llama3", "llama3"},
+    {"llama3", "llama3.gguf"},  // its scaling comes from divisors
+    {"mistral", "mistral"},
+    {"smollm2", "smollm2"},
+    {"qwen2", "qwen2"},
+    {"qwen3", "qwen3"},
+    {"pangu1b", "pangu1b"},
+    {"pangu7b", "pangu7b"},
+};
+INSTANTIATE_TEST_SUITE_P(Tiny, LongGolden, ::testing::ValuesIn(kLongCases), [](const auto& info) {
+  return info.param.model == info.param.name ? info.param.name : info.param.name + "_gguf";
+});
 
 // The most likely porting mistake: a Qwen2-style path has no bias there.
 TEST(Pangu, DroppingTheOutputBiasWouldChangeTheLogits) {

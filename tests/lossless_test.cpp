@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <random>
+#include <set>
 
 #include "decode/decoder.h"
 #include "decode/eagle3_drafter.h"
@@ -25,7 +26,8 @@ constexpr int kRounds = 500;
 #else
 constexpr int kRounds = 10000;
 #endif
-constexpr int kRoundsElsewhere = 500;  // on devices other than the reference
+constexpr int kCpuRounds = 4000;       // two scenarios and more in each block format
+constexpr int kRoundsElsewhere = 500;  // on the other devices
 constexpr int kShards = 4;
 constexpr int kMaxLanes = 4;
 constexpr std::int64_t kShortContext = 64;
@@ -42,6 +44,16 @@ const T& pick(Random& random, const std::vector<T>& from) {
   return from[random() % from.size()];
 }
 
+const std::vector<std::string> kDrafters = {"ngram", "medusa", "eagle3", "model", "self", "oracle", "hostile"};
+
+// Every other teacher has random blocks, of one format after the other; the rest have the float weights of tests/data.
+TinyModel draw_teacher(Random& random, int scenario) {
+  TinyModel model{pick(random, tiny_families())};
+  const auto formats = block_types();
+  if (scenario % 2 == 1) model.blocks = formats[static_cast<std::size_t>(scenario / 2) % formats.size()];
+  return model;
+}
+
 // One way to decode, drawn at random; a test failure prints it.
 struct Setting {
   DecoderOptions decoder;
@@ -52,7 +64,7 @@ struct Setting {
 class SettingDraw {
  public:
   SettingDraw(Random& random, const Company& company, const std::vector<KnownAnswer>& answers, DType kv_type,
-              std::int64_t context)
+              std::int64_t context, const std::string& drafter)
       : random_(random), company_(company), answers_(answers) {
     setting_.decoder.context = context;
     setting_.decoder.kv_type = kv_type;
@@ -62,7 +74,7 @@ class SettingDraw {
     draw_cache();
     draw_attention();
     draw_tree();
-    draw_drafters();
+    draw_drafters(drafter);
   }
 
   Setting take() { return std::move(setting_); }
@@ -120,11 +132,9 @@ class SettingDraw {
     return ChoiceTree(paths, {}, "random choices");
   }
 
-  void draw_drafters() {
-    const std::vector<std::string> kinds = {"ngram", "medusa", "eagle3", "model",
-                                            "self",  "oracle", "oracle", "hostile"};
-    std::vector<std::string> chosen = {pick(random_, kinds)};
-    while (draw(random_, 0, 3) == 0) chosen.push_back(pick(random_, kinds));
+  void draw_drafters(const std::string& first) {
+    std::vector<std::string> chosen = {first};
+    while (draw(random_, 0, 3) == 0) chosen.push_back(pick(random_, kDrafters));
     for (const std::string& kind : chosen) note(kind);
     const auto seed = random_();
     const int window = draw(random_, 0, 1) * draw(random_, 1, 20);
@@ -228,10 +238,12 @@ JudgedRequest draw_request(Random& random, std::int64_t vocabulary, DType kv_typ
 }
 
 struct Tally {
-  std::int64_t rounds = 0;  // with a tree: those of one row are plain decoding
-  std::int64_t wide = 0;    // of more than 16 rows
+  std::int64_t rounds = 0;     // with a tree: those of one row are plain decoding
+  std::int64_t wide = 0;       // of more than 16 rows
+  std::int64_t in_blocks = 0;  // of a teacher with blocks
   std::int64_t accepted = 0, tokens = 0;
   std::map<std::string, std::int64_t> by_finish = {};
+  std::set<DType> formats = {};  // blocks
 };
 
 GenerateRequest to_generate(const JudgedRequest& judged, std::vector<std::int32_t>& shown, Tally& tally) {
@@ -277,11 +289,13 @@ void expect_verdicts(Decoder& decoder, const std::vector<JudgedRequest>& request
 
 struct LosslessCase {
   NamedDevice device;
+  int threads = 0;
   int rounds = 0;
+  int first_scenario = 0;
   std::uint32_t seed = 0;
 };
 void PrintTo(const LosslessCase& test, std::ostream* out) {
-  *out << test.device.name << ", seed " << test.seed;
+  *out << test.device.name << ", " << test.threads << " threads, seed " << test.seed;
 }
 
 class Lossless : public ::testing::TestWithParam<LosslessCase> {};
@@ -289,13 +303,17 @@ class Lossless : public ::testing::TestWithParam<LosslessCase> {};
 TEST_P(Lossless, EveryWayOfDecodingGivesTheJudgesTokensAndCache) {
   const LosslessCase& test = GetParam();
   Random random(test.seed);
-  const auto device = test.device.make(1);
-  std::map<std::string, std::unique_ptr<Company>> companies;
+  const auto device = test.device.make(test.threads), judges_device = test.device.make(1);
+  std::map<TinyModel, std::unique_ptr<Company>> companies;
+  std::map<TinyModel, Transformer> judges_models;
   Tally tally;
-  for (int scenario = 0; tally.rounds < test.rounds; ++scenario) {
-    const std::string family = pick(random, tiny_families());
-    auto& company = companies[family];
-    if (!company) company = std::make_unique<Company>(*device, family);
+  for (int scenario = test.first_scenario; tally.rounds < test.rounds; ++scenario) {
+    const TinyModel model = draw_teacher(random, scenario);
+    auto& company = companies[model];
+    if (!company) {
+      company = std::make_unique<Company>(*device, model);
+      judges_models.emplace(model, load_tiny(*judges_device, model));
+    }
     const DType kv_type = pick(random, std::vector{DType::f16, DType::bf16, DType::f32});
     const std::int64_t context = draw(random, 0, 9) == 0 ? kLongContext : kShortContext;
     std::vector<JudgedRequest> requests;
@@ -303,26 +321,34 @@ TEST_P(Lossless, EveryWayOfDecodingGivesTheJudgesTokensAndCache) {
     std::vector<KnownAnswer> answers;
     for (int i = draw(random, 1, kMaxLanes); i > 0; --i) {
       requests.push_back(draw_request(random, company->teacher.config().vocabulary, kv_type, context));
-      verdicts.push_back(judge(company->teacher, requests.back()));
+      verdicts.push_back(judge(judges_models.at(model), requests.back()));
       answers.push_back({requests.back().prompt});
       answers.back().tokens.insert(answers.back().tokens.end(), verdicts.back().tokens.begin(),
                                    verdicts.back().tokens.end());
     }
-    for (int i = 0; i < 8; ++i) {
-      const Setting setting = SettingDraw(random, *company, answers, kv_type, context).take();
+    const std::int64_t before = tally.rounds;
+    for (std::size_t i = 0; i <= kDrafters.size(); ++i) {
+      const bool plain = i == kDrafters.size();
+      const Setting setting =
+          SettingDraw(random, *company, answers, kv_type, context, kDrafters[i % kDrafters.size()]).take();
       SCOPED_TRACE(::testing::Message() << "seed " << test.seed << ", scenario " << scenario << "." << i << ", "
-                                        << family << ", " << requests.size() << " sequences: " << setting.description);
-      Decoder decoder(company->teacher, setting.decoder, i == 0 ? Speculation{} : setting.speculation);
+                                        << name(model) << ", " << requests.size()
+                                        << " sequences: " << setting.description);
+      Decoder decoder(company->teacher, setting.decoder, plain ? Speculation{} : setting.speculation);
       expect_verdicts(decoder, requests, verdicts, tally);
       // Once more with what is left of the first time in caches and drafters.
-      if (!HasFailure() && i % 3 == 2) expect_verdicts(decoder, requests, verdicts, tally);
+      if (!HasFailure() && draw(random, 0, 2) == 0) expect_verdicts(decoder, requests, verdicts, tally);
       if (HasFailure()) return;
     }
+    if (!model.blocks) continue;
+    tally.in_blocks += tally.rounds - before;
+    tally.formats.insert(*model.blocks);
   }
   std::string finishes;
   for (const auto& [finish, count] : tally.by_finish) finishes += fmt::format(" {} {}", finish, count);
   fmt::print("{} rounds with a tree, {} of more than 16 rows, {} drafted tokens accepted, {} tokens; ended by{}\n",
              tally.rounds, tally.wide, tally.accepted, tally.tokens, finishes);
+  fmt::print("{} of these rounds with a teacher in blocks, of {} formats\n", tally.in_blocks, tally.formats.size());
 }
 
 std::vector<LosslessCase> cases() {
@@ -331,8 +357,10 @@ std::vector<LosslessCase> cases() {
 #ifdef ESPALIER_SANITIZED
     if (device.name != "reference") continue;  // sanitizers look at the same host code
 #endif
-    const int rounds = (device.name == "reference" ? kRounds : kRoundsElsewhere) / kShards + 1;
-    for (std::uint32_t shard = 0; shard < kShards; ++shard) all.push_back({device, rounds, 20261115 + shard});
+    const int rounds = device.name == "reference" ? kRounds : device.name == "cpu" ? kCpuRounds : kRoundsElsewhere;
+    for (int shard = 0; shard < kShards; ++shard)
+      all.push_back({device, 1 + shard % 3, rounds / kShards + 1, 4 * shard + shard % 2,
+                     20261115 + static_cast<std::uint32_t>(shard)});
   }
   return all;
 }

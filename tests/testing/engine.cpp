@@ -1,12 +1,14 @@
 #include "testing/engine.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "base/error.h"
 #include "device/checked/checked_device.h"
 #include "device/cpu/cpu_device.h"
 #include "device/reference/reference_device.h"
+#include "format/gguf.h"
 #include "format/safetensors.h"
 
 namespace espalier::testing {
@@ -69,6 +71,33 @@ std::vector<std::int32_t> golden_tokens(const std::filesystem::path& file, const
   return {wide.begin(), wide.end()};
 }
 
+float largest_difference(std::span<const float> a, std::span<const float> b) {
+  check(a.size() == b.size(), "{} values against {}", a.size(), b.size());
+  float largest = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const float difference = std::fabs(a[i] - b[i]);
+    largest = std::isnan(difference) ? INFINITY : std::max(largest, difference);
+  }
+  return largest;
+}
+
+double largest_relative_difference(std::span<const float> a, std::span<const float> b) {
+  check(a.size() == b.size(), "{} values against {}", a.size(), b.size());
+  double largest = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) largest = std::max(largest, std::fabs(double{a[i]} / double{b[i]} - 1));
+  return largest;
+}
+
+Transformer load_changed(Device& device, const std::filesystem::path& path, WeightMode mode,
+                         const std::function<void(ModelConfig&)>& change) {
+  ModelConfig config = load_config(path);
+  change(config);
+  const bool folder = std::filesystem::is_directory(path);
+  ModelWeights weights = folder ? load_weights(device, config, Safetensors(path), TensorNaming::hugging_face, mode, {})
+                                : load_weights(device, config, Gguf(path), TensorNaming::gguf, mode, {});
+  return Transformer(device, std::move(config), std::move(weights));
+}
+
 std::vector<std::byte> read_kv(Device& device, const KvCache& cache, SequenceId sequence, std::int64_t length) {
   std::vector<std::byte> all;
   for (std::int64_t layer = 0; layer < cache.shape().layers; ++layer)
@@ -87,7 +116,8 @@ std::vector<std::byte> read_kv(Device& device, const KvCache& cache, SequenceId 
 ForwardRun run_forward(const Transformer& model, std::span<const std::int32_t> tokens, const ForwardOptions& options) {
   Device& device = model.device();
   const auto total = static_cast<std::int64_t>(tokens.size());
-  const std::int64_t most = largest_step(device, total);
+  const std::int64_t chunk = options.chunks.empty() ? total : std::min(total, std::ranges::max(options.chunks));
+  const std::int64_t most = largest_step(device, chunk);
   KvCache cache(device, model.kv_shape(options.kv_type), total);
   Workspace workspace(model,
                       {.rows = most, .outputs = most, .positions = total, .tap_boundaries = options.tap_boundaries});
@@ -102,7 +132,8 @@ ForwardRun run_forward(const Transformer& model, std::span<const std::int32_t> t
     std::vector<Row> rows;
     for (std::int64_t p = begin; p < end; ++p) {
       rows.push_back(model.prefill_row(branch->id(), p, tokens[static_cast<std::size_t>(p)]));
-      rows.back().wants_logits = true;
+      rows.back().wants_logits =
+          options.positions.empty() || std::ranges::find(options.positions, p) != options.positions.end();
       rows.back().wants_taps = !options.tap_boundaries.empty();
     }
     const StepOutput output = model.forward(rows, cache, workspace);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -29,11 +30,21 @@ std::vector<NamedDevice> all_devices();
 // A tensor of a golden file.
 std::vector<float> golden_floats(const std::filesystem::path& file, const std::string& tensor);
 std::vector<std::int32_t> golden_tokens(const std::filesystem::path& file, const std::string& tensor);
+// Of vectors of one size; infinite where one has a NaN.
+float largest_difference(std::span<const float> a, std::span<const float> b);
+
+// A model whose configuration is not quite that of its file.
+Transformer load_changed(Device& device, const std::filesystem::path& path, WeightMode mode,
+                         const std::function<void(ModelConfig&)>& change);
+
+// How far two correct roundings of a model's frequencies may be apart, relatively: four roundings each.
+inline constexpr double kFrequencyBound = 8 * 0x1p-24;
+double largest_relative_difference(std::span<const float> a, std::span<const float> b);
 
 // One sequence fed to a model in steps of chosen sizes, with everything it computed.
 struct ForwardRun {
-  std::vector<float> logits;  // [tokens, vocabulary]
-  std::vector<float> hidden;  // [tokens, hidden]
+  std::vector<float> logits;  // [tokens, vocabulary], or of the positions asked for
+  std::vector<float> hidden;  // [tokens, hidden], likewise
   std::vector<float> taps;    // [tokens, boundaries * hidden]
   std::vector<std::byte> kv;  // K and V of every layer in logical order of positions
 };
@@ -41,6 +52,7 @@ struct ForwardOptions {
   DType kv_type = DType::f32;
   std::vector<std::int64_t> chunks = {};  // step sizes, used in turn; empty: one step
   std::vector<std::int64_t> tap_boundaries = {};
+  std::vector<std::int32_t> positions = {};  // whose logits are wanted; empty: all
 };
 ForwardRun run_forward(const Transformer& model, std::span<const std::int32_t> tokens,
                        const ForwardOptions& options = {});
