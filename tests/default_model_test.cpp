@@ -151,6 +151,30 @@ TEST_F(DefaultModel, WithFloatWeightsEveryLogitIsWithinTheDerivedBoundOfTransfor
   EXPECT_LE(agreement.margin_of_disagreement, 2 * bound);
 }
 
+// One text as long as the model's context: some positions from 2,000 on.
+TEST_F(DefaultModel, WithFloatWeightsLogitsFarIntoALongTextAreWithinTheDerivedBoundOfTransformers) {
+  const auto file = data_path("smollm2_long.safetensors");
+  const auto frequencies = golden_floats(file, "frequencies");
+  EXPECT_LE(largest_relative_difference(load_config(default_model()).inverse_frequencies, frequencies),
+            kFrequencyBound);
+  const Transformer model = load_changed(*device_, default_model(), WeightMode::f32,
+                                         [&](ModelConfig& config) { config.inverse_frequencies = frequencies; });
+  const auto positions = golden_tokens(file, "positions");
+  const ForwardRun run = run_forward(model, golden_tokens(file, "tokens"), {.chunks = {512}, .positions = positions});
+  const auto width = static_cast<std::size_t>(model.config().vocabulary);
+  ASSERT_EQ(run.logits.size(), positions.size() * width);
+  const auto ids = golden_tokens(file, "ids");  // [positions, kept]
+  const std::size_t kept = ids.size() / positions.size();
+  std::vector<float> found;
+  for (std::size_t i = 0; i < ids.size(); ++i)
+    found.push_back(run.logits[i / kept * width + static_cast<std::size_t>(ids[i])]);
+  const float largest = largest_difference(found, golden_floats(file, "logits"));
+  const float bound = golden_floats(file, "bound")[0];
+  EXPECT_LE(largest, bound);
+  std::cout << positions.size() << " positions from " << positions.front() << " to " << positions.back()
+            << ": largest error " << largest << " (bound " << bound << ")\n";
+}
+
 TEST_F(DefaultModel, WithQuantisedArithmeticTheDistributionStaysThatOfTransformers) {
   const Transformer model = load_transformer(*device_, default_model());
   const Agreement agreement = compare(model, DType::f16);

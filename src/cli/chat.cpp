@@ -65,7 +65,7 @@ GenerateResult answer(AnswerRecords& records, Answering& answering, const std::s
 }
 
 int run_chat(const ConversationFlags& flags) {
-  check_text_options(flags.text);
+  check_options(flags.text);
   if (flags.text.generate.logprobs >= 0) throw InputError("--logprobs: only with generate --json");
   check_record_options(flags.records);
   const EngineOptions options = engine_options(flags.engine);

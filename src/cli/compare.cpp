@@ -131,7 +131,7 @@ class Comparison {
 };
 
 int run_compare(const CompareFlags& flags) {
-  check_text_options(flags.text);
+  check_options(flags.text);
   if (flags.text.generate.logprobs >= 0 && !flags.json) throw InputError("--logprobs: only with --json");
   const EngineOptions options = engine_options(flags.engine);
   const DraftPlan plan = plan_drafting(flags.drafting, options.places);

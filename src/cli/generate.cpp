@@ -26,7 +26,7 @@ struct GenerateFlags {
 };
 
 int run_generate(const GenerateFlags& flags) {
-  check_text_options(flags.text);
+  check_options(flags.text);
   const GenerateOptions& asked = flags.text.generate;
   if (asked.logprobs >= 0 && !flags.json) throw InputError("--logprobs: only with --json");
   const EngineOptions options = engine_options(flags.engine);

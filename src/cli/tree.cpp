@@ -105,7 +105,7 @@ TreePicture find_round(const TreeFlags& flags, const std::string& prompt, const 
 }
 
 int run_tree(const TreeFlags& flags) {
-  check_text_options(flags.text);
+  check_options(flags.text);
   if (flags.text.generate.logprobs >= 0) throw InputError("--logprobs: only with generate --json");
   const EngineOptions options = engine_options(flags.engine);
   DraftPlan plan = plan_drafting(flags.drafting, options.places);

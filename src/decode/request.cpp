@@ -32,18 +32,21 @@ void check_tokens(std::span<const std::int32_t> tokens, const RequestLimits& lim
       input_error("token {} of the prompt is {}, the vocabulary has {}", i, tokens[i], limits.vocabulary);
 }
 
+void check_options(const GenerateOptions& options) {
+  check_options(options.sampling);
+  if (options.max_tokens < 0) input_error("--max-tokens: expected 0 or more, got {}", options.max_tokens);
+}
+
 void check_request(const GenerateRequest& request, const RequestLimits& limits) {
   check_tokens(request.prompt, limits);
   if (!request.answered.empty()) check_tokens(request.answered, limits);
   if (std::ssize(request.prompt) + std::ssize(request.answered) > limits.context)
     input_error("prompt and answer have {} tokens, the context holds {}",
                 request.prompt.size() + request.answered.size(), limits.context);
-  check_options(request.options.sampling);
+  check_options(request.options);
   for (const auto& [id, bias] : request.options.sampling.logit_bias)
     if (id < 0 || id >= limits.vocabulary)
       input_error("--logit-bias: token {}: the vocabulary has {}", id, limits.vocabulary);
-  if (request.options.max_tokens < 0)
-    input_error("--max-tokens: expected 0 or more, got {}", request.options.max_tokens);
 }
 
 }  // namespace espalier

@@ -95,6 +95,9 @@ struct RequestLimits {
   std::int64_t vocabulary = 0;  // ids lie below
 };
 
+// Whatever can be told without a model. Throws InputError naming the flag, what was expected and found.
+void check_options(const GenerateOptions& options);
+
 // Both throw InputError with what was expected and found. Tokens: 1 to `context`, all in the vocabulary.
 void check_tokens(std::span<const std::int32_t> tokens, const RequestLimits& limits);
 void check_request(const GenerateRequest& request, const RequestLimits& limits);

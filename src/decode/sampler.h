@@ -12,6 +12,7 @@
 namespace espalier {
 
 // Applied in the order of the fields.
+// One that changes logits also belongs in changes_logits() (sampler.cpp): greedy draws skip everything else.
 struct SamplingOptions {
   std::map<std::int32_t, float> logit_bias = {};  // added to the logit of an id
   // Tokens seen in prompt or answer: a positive logit is divided, a negative one multiplied. 1: off.

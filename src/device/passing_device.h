@@ -1,4 +1,5 @@
-// A device that passes everything on to another one: the beginning of devices that look at, or change, one op.
+// A device that passes everything on to another one: the beginning of devices that look at, or change, one op. A
+// new op must be passed on here.
 #pragma once
 
 #include <functional>

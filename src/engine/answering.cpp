@@ -24,14 +24,6 @@ ChatContext chat_context(const ChatSettings& settings) {
   return {.date_iso = date, .variables_json = settings.variables};
 }
 
-void check_text_options(const TextOptions& options) {
-  check_options(options.generate.sampling);
-  if (options.generate.max_tokens < 0)
-    input_error("--max-tokens: expected 0 or more, got {}", options.generate.max_tokens);
-  for (const std::string& stop : options.stop)
-    if (stop.empty()) throw InputError("--stop: expected some text, got an empty one");
-}
-
 Answering::Answering(const OpenEngine& engine, Drafting* drafting, const ChatSettings& chat)
     : engine_(&engine),
       drafting_(drafting),

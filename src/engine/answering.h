@@ -18,9 +18,6 @@ struct ChatSettings {
 // What the template may ask for, today's date included.
 ChatContext chat_context(const ChatSettings& settings);
 
-// Throws InputError, naming the option as the command line does: numbers out of range, empty stop strings.
-void check_text_options(const TextOptions& options);
-
 // One conversation. One thread at a time.
 class Answering {
  public:

@@ -102,7 +102,7 @@ TextOptions text_options_of(const AnswerOptions& options) {
                                   .logprobs = options.logprobs},
                      .stop = options.stop,
                      .ignore_eos = options.ignore_eos};
-  check_text_options(result);
+  check_options(result);
   return result;
 }
 

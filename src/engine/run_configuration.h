@@ -1,4 +1,5 @@
 // What a run was asked for, as its records keep it: the same object in a manifest, in a trace and in a failure dump.
+// The numbers of sampling are those of trace/record_json.h.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

@@ -258,7 +258,7 @@ class EvalRun {
 }  // namespace
 
 void check_evaluation(const EvalRequest& request, const DraftPlan& plan) {
-  check_text_options(request.text);
+  check_options(request.text);
   const bool shared = !request.baseline_run.empty();
   if (request.text.generate.logprobs >= 0) throw InputError("--logprobs: not with eval run, which does not keep them");
   if (request.baseline && shared) throw InputError("--baseline and --baseline-run: expected only one of them");

@@ -39,6 +39,12 @@ class TextStream {
 
 }  // namespace
 
+void check_options(const TextOptions& options) {
+  check_options(options.generate);
+  for (const std::string& stop : options.stop)
+    if (stop.empty()) throw InputError("--stop: expected some text, got an empty one");
+}
+
 std::vector<TokenId> encode_plain(const ModelText& text, std::string_view prompt) {
   std::vector<TokenId> ids = text.tokenizer->encode(prompt);
   if (text.tokenizer->add_bos() && text.tokenizer->bos()) ids.insert(ids.begin(), *text.tokenizer->bos());

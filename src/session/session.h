@@ -18,6 +18,9 @@ struct TextOptions {
   bool ignore_eos = false;             // the model's own stop tokens do not stop
 };
 
+// Throws InputError naming the flag: numbers out of range, empty stop strings.
+void check_options(const TextOptions& options);
+
 struct TextEvents {
   std::function<void(std::string_view)> on_text = {};  // whole characters, as they become known
   std::function<bool()> cancelled = {};

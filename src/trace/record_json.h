@@ -1,6 +1,6 @@
-// What traces and failure dumps have in common: who wrote them, and how ids, trees and times look as JSON
-// (docs/traces.md). Records of another schema or of another version of the program are refused in one line. Pure
-// functions; the *_from functions throw InputError "where: field: ..." and believe nothing.
+// What traces, failure dumps and (of sampling options) manifests have in common: who wrote them, and how ids, trees and
+// times look as JSON (docs/traces.md). Records of another schema or of another version of the program are refused in
+// one line. Pure functions; the *_from functions throw InputError "where: field: ..." and believe nothing.
 #pragma once
 
 #include <cstdint>
@@ -46,7 +46,8 @@ RoundTimes times_from(const JsonField& field);
 // Those that are a single number, by name; the bias of tokens is not among them.
 nlohmann::ordered_json json_of(const SamplingOptions& options);
 
-// What every draw of an answer depends on, besides the model.
+// What every draw of an answer depends on, besides the model, and the limit at which a replay stops. Tokens that end an
+// answer are not here: a replay has the answer.
 struct DrawOptions {
   SamplingOptions sampling = {};
   std::uint64_t seed = 0;
