@@ -156,15 +156,9 @@ TEST_P(LongGolden, LogitsUpToPosition4095EqualTransformersOnTheCpuDevice) {
 }
 
 const LongCase kLongCases[] = {
-    {"llama2", "llama2"},
-    {"llama3", "llama3"},
-    {"llama3", "llama3.gguf"},  // its scaling comes from divisors
-    {"mistral", "mistral"},
-    {"smollm2", "smollm2"},
-    {"qwen2", "qwen2"},
-    {"qwen3", "qwen3"},
-    {"pangu1b", "pangu1b"},
-    {"pangu7b", "pangu7b"},
+    {"llama2", "llama2"},   {"llama3", "llama3"},   {"llama3", "llama3.gguf"},  // its scaling comes from divisors
+    {"mistral", "mistral"}, {"smollm2", "smollm2"}, {"qwen2", "qwen2"},
+    {"qwen3", "qwen3"},     {"pangu1b", "pangu1b"}, {"pangu7b", "pangu7b"},
 };
 INSTANTIATE_TEST_SUITE_P(Tiny, LongGolden, ::testing::ValuesIn(kLongCases), [](const auto& info) {
   return info.param.model == info.param.name ? info.param.name : info.param.name + "_gguf";

@@ -6,8 +6,9 @@
 //     std::cout << text << std::flush;
 //   }});
 //
-// Errors are those of error.h. An engine and its conversations may be used by any thread: they take turns, so an answer
-// waits until the one before it is complete. A conversation keeps its engine alive.
+// Errors are those of error.h. An engine and its conversations may be used by any thread: they take turns, so a call waits
+// until the answer before it is complete. Only destroying and moving an object is for the one who has it alone. A
+// conversation keeps its engine alive.
 #pragma once
 
 #include <espalier/error.h>
@@ -34,7 +35,8 @@ struct OpenOptions {
   std::vector<std::filesystem::path> head_folders = {};
   // Where measured step times and hashes of files are kept for later runs; empty: nowhere, they are found out again.
   std::filesystem::path cache_folder = {};
-  // Called while opening and drafting: one line that a user should see; how far some work is, from 0 to 1.
+  // Called while opening and drafting: one line that a user should see; how far some work is, from 0 to 1. They must
+  // neither throw nor use the engine.
   std::function<void(std::string_view line)> on_remark = {};
   std::function<void(std::string_view work, double share)> on_progress = {};
 };
@@ -43,7 +45,7 @@ struct OpenOptions {
 // what the program would choose.
 struct Drafts {
   std::string draft = "auto";  // "none", "ngram", "medusa", "eagle3", "model", several with + between
-  std::string tree = {};       // "chain", "static", "static:FILE" or "dynamic"
+  std::string tree = {};       // "chain", "static:FILE" or "dynamic"
   int nodes = 0;               // rows of a tree
   int depth = 0;               // levels of a tree
   std::vector<std::filesystem::path> heads = {};
@@ -73,7 +75,7 @@ struct AnswerOptions {
   std::int64_t max_tokens = 256;
   std::vector<std::string> stop = {};  // the answer ends before the first of these
   bool ignore_eos = false;             // the model's own end tokens do not end it
-  int logprobs = -1;                   // alternatives reported with each token; -1: no log-probabilities
+  int logprobs = -1;                   // alternatives reported with each token, up to 1000; -1: no log-probabilities
 
   // Called while the answer is made: whole characters as they become known, and whether to stop. What they throw ends
   // the answer. They must not use the same engine.
@@ -138,6 +140,7 @@ class Conversation {
   friend class Engine;
   struct State;
   explicit Conversation(std::unique_ptr<State> state);
+  State& state() const;
   std::unique_ptr<State> state_;
 };
 
@@ -160,6 +163,7 @@ class Engine {
   friend class Conversation;
   struct State;
   explicit Engine(std::shared_ptr<State> state);
+  State& state() const;
   std::shared_ptr<State> state_;  // shared with the conversations, which outlive it if they like
 };
 

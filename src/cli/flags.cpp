@@ -90,7 +90,7 @@ void add_engine_flags(CLI::App& app, EngineFlags& flags) {
   app.add_option("-c,--context", options.context,
                  "positions of the context; 0: what the model was made for, at most " + std::to_string(kDefaultContext))
       ->check(CLI::NonNegativeNumber)
-      ->capture_default_str()
+      ->default_str("0")
       ->type_name("N");
   app.add_flag("-v,--verbose", flags.verbose, "say more on standard error");
 }
@@ -125,7 +125,7 @@ void add_sampling_flags(CLI::App& app, TextOptions& options) {
       ->allow_extra_args(false);
   app.add_flag("--ignore-eos", options.ignore_eos, "go on after the model's end-of-answer token");
   app.add_option("--logprobs", generate.logprobs, "report the N most probable tokens of each position (with --json)")
-      ->check(CLI::Range(0, 1000))
+      ->check(CLI::Range(std::int64_t{0}, kMostLogprobs))
       ->type_name("N");
 }
 

@@ -69,8 +69,8 @@ RunningMean score_windows(const OpenEngine& engine, Decoder& decoder, const std:
 int run_perplexity(const PerplexityFlags& flags) {
   const std::string input = read_text_file(flags.file);
   EngineOptions options = engine_options(flags.engine);
-  const std::int64_t longest =
-      options.context > 0 ? options.context : load_config(find_model(options.model, options.places)).context;
+  const std::int64_t asked = options.context.value_or(0);
+  const std::int64_t longest = asked > 0 ? asked : load_config(find_model(options.model, options.places)).context;
   const std::int64_t window = flags.window > 0 ? flags.window : std::min(kDefaultWindow, longest);
   if (window < 2 || window > longest) input_error("--window: expected 2 to the context of {}, got {}", longest, window);
   options.context = window;

@@ -5,12 +5,6 @@
 namespace espalier {
 namespace {
 
-std::int64_t choose_context(const ModelConfig& config, std::int64_t wanted) {
-  if (wanted < 0 || wanted > config.context)
-    input_error("--context: expected 1 to {} (what the model was made for), got {}", config.context, wanted);
-  return wanted == 0 ? config.context : wanted;
-}
-
 std::int64_t choose_prefill_rows(const Device& device, std::int64_t context, std::int64_t wanted) {
   check(wanted >= 1, "prefill steps of {} rows", wanted);
   return std::min(largest_step(device, wanted), context);
@@ -52,6 +46,12 @@ std::int64_t positions_of_all(std::int64_t context, int lanes) {
 }
 
 }  // namespace
+
+std::int64_t choose_context(const ModelConfig& config, std::int64_t wanted) {
+  if (wanted < 0 || wanted > config.context)
+    input_error("--context: expected 1 to {} (what the model was made for), got {}", config.context, wanted);
+  return wanted == 0 ? config.context : wanted;
+}
 
 DecoderChoices decoder_choices(const ModelConfig& config, const Device& device, const DecoderOptions& options,
                                const Speculation& speculation) {

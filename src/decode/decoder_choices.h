@@ -11,6 +11,10 @@
 
 namespace espalier {
 
+// Positions of a conversation: those wanted, or with 0 what the model was made for. Throws InputError where it was made
+// for fewer.
+std::int64_t choose_context(const ModelConfig& config, std::int64_t wanted);
+
 struct DecoderChoices {
   std::int64_t context = 0;       // positions of each lane
   std::int64_t prefill_rows = 0;  // the most rows of a prefill step

@@ -35,6 +35,8 @@ void check_tokens(std::span<const std::int32_t> tokens, const RequestLimits& lim
 void check_options(const GenerateOptions& options) {
   check_options(options.sampling);
   if (options.max_tokens < 0) input_error("--max-tokens: expected 0 or more, got {}", options.max_tokens);
+  if (options.logprobs < -1 || options.logprobs > kMostLogprobs)
+    input_error("--logprobs: expected 0 to {}, got {}", kMostLogprobs, options.logprobs);
 }
 
 void check_request(const GenerateRequest& request, const RequestLimits& limits) {

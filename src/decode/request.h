@@ -15,6 +15,8 @@
 
 namespace espalier {
 
+inline constexpr std::int64_t kMostLogprobs = 1000;
+
 struct GenerateOptions {
   SamplingOptions sampling = {};
   std::uint64_t seed = 0;

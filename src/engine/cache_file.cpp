@@ -6,6 +6,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <thread>
 
 namespace espalier {
 namespace {
@@ -44,7 +45,9 @@ std::optional<Json> read_cache_file(const std::filesystem::path& path) {
 bool write_cache_file(const std::filesystem::path& path, const Json& object) {
   std::error_code error;
   std::filesystem::create_directories(path.parent_path(), error);
-  const std::filesystem::path partial = fmt::format("{}.{}", path.string(), getpid());
+  // Threads of one process may write the same file.
+  const auto thread = std::hash<std::thread::id>()(std::this_thread::get_id());
+  const std::filesystem::path partial = fmt::format("{}.{}.{:x}", path.string(), getpid(), thread);
   {
     std::ofstream file(partial, std::ios::binary);
     file << object.dump(2, ' ', false, Json::error_handler_t::replace) << "\n";

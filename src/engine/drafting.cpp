@@ -119,7 +119,9 @@ void Drafting::choose_best() {
   for (HeadKind kind : {HeadKind::eagle3, HeadKind::medusa})
     if (!given) std::ranges::copy(trained_heads(kind), std::back_inserter(heads));
   for (const std::filesystem::path& path : heads) {
-    if (!std::filesystem::exists(path)) input_error("{}: no such file or folder, expected a draft head", path.string());
+    std::error_code ignored;
+    if (!std::filesystem::exists(path, ignored))
+      input_error("{}: no such file or folder, expected a draft head", path.string());
     try {
       return take_head(path);
     } catch (const InputError& error) {
@@ -228,15 +230,19 @@ Speculation Drafting::speculation() const {
   return speculation;
 }
 
-// With the step times of an earlier run where there are some.
+// With the step times of an earlier decoder or run where there are some.
 ChosenBudget Drafting::chosen_budget() const {
-  ChosenBudget budget;
-  if (!engine_->places.cache) return budget;
+  ChosenBudget budget{.times = *measured_,
+                      .on_measured = [kept = measured_](const StepTimes& times) { *kept = times; }};
+  if (budget.times || !engine_->places.cache) return budget;
   const StepTimesFile file(*engine_->places.cache, step_times_key(*engine_, eagle3_ != nullptr, max_rows(tree())));
   budget.times = file.load();
   engine_->listener->detail(
       fmt::format("step times: {} {}", budget.times ? "from" : "measured, for", file.path().string()));
-  budget.on_measured = [file](const StepTimes& times) { file.save(times); };
+  budget.on_measured = [file, kept = measured_](const StepTimes& times) {
+    *kept = times;
+    file.save(times);
+  };
   return budget;
 }
 

@@ -69,6 +69,8 @@ class Drafting {
   std::optional<Transformer> draft_model_;
   PlannedTree tree_;
   KnownAnswer answer_;
+  // What decoders measured, for those made later; shared with the decoders that may still be measuring.
+  std::shared_ptr<std::optional<StepTimes>> measured_ = std::make_shared<std::optional<StepTimes>>();
 };
 
 // Throws InputError with the first difference unless both write the same text for every token. `where`: the model that

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "decode/decoder_choices.h"
 #include "device/checked/checked_device.h"
 #include "device/cpu/cpu_device.h"
 #include "device/reference/reference_device.h"
@@ -68,11 +69,16 @@ OpenEngine open_engine(const EngineOptions& options, Listener* listener) {
   OpenEngine engine;
   engine.listener = listener == nullptr ? silent_listener() : listener;
   engine.modes = resolve_modes(options.modes);
+  const DType kv_type = options.kv_type.value_or(DType::f16);
+  if (!is_float(kv_type)) input_error("--kv: expected f16, bf16 or f32, got {}", name(kv_type));
   engine.weights = options.weights.value_or(WeightMode::stored);
   engine.threads = thread_count(options.threads);
   engine.places = options.places;
   engine.path = find_model(options.model, options.places);
-  load_config(engine.path);  // first of all: a file that is no model is best told by what it lacks as a model
+  // First of all: a file that is no model is best told by what it lacks as a model.
+  const ModelConfig config = load_config(engine.path);
+  const std::int64_t wanted = options.context.value_or(0);
+  const std::int64_t context = choose_context(config, wanted == 0 ? std::min(config.context, kDefaultContext) : wanted);
   engine.device = make_device(engine.modes, options);
   if (options.timed_ops) {
     auto timed = std::make_unique<TimedDevice>(std::move(engine.device));
@@ -81,11 +87,7 @@ OpenEngine open_engine(const EngineOptions& options, Listener* listener) {
   }
   engine.text = load_model_text(engine.path);
   load_weights(engine);
-  const DType kv_type = options.kv_type.value_or(DType::f16);
-  if (!is_float(kv_type)) input_error("--kv: expected f16, bf16 or f32, got {}", name(kv_type));
-  const std::int64_t made_for = engine.model->config().context;
-  engine.decoder = {.context = options.context == 0 ? std::min(made_for, kDefaultContext) : options.context,
-                    .kv_type = kv_type};
+  engine.decoder = {.context = context, .kv_type = kv_type};
   apply_modes(engine.modes, engine.decoder);
   tell_engine(engine);
   return engine;
@@ -93,7 +95,9 @@ OpenEngine open_engine(const EngineOptions& options, Listener* listener) {
 
 std::filesystem::path find_model(const std::string& given, const Places& places) {
   if (!given.empty()) {
-    if (!std::filesystem::exists(given)) input_error("{}: no such file or folder", given);
+    std::error_code error;
+    if (!std::filesystem::exists(given, error))
+      input_error("{}: {}", given, error ? error.message() : "no such file or folder");
     return given;
   }
   if (const auto found = places.find(kDefaultModel)) return *found;

@@ -31,8 +31,9 @@ struct EngineOptions {
   std::string isa = {};                    // of the CPU device's kernels; empty: the fastest
   std::optional<DType> kv_type = {};       // nothing: f16
   std::optional<WeightMode> weights = {};  // nothing: as in the file
-  std::int64_t context = 0;                // positions; 0: what the model was made for, at most kDefaultContext
-  bool timed_ops = false;                  // the device can tell what its ops take
+  std::optional<std::int64_t> context =
+      {};                  // positions; 0, nothing: what the model was made for, at most kDefaultContext
+  bool timed_ops = false;  // the device can tell what its ops take
   Places places = {};
 };
 

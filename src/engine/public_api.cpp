@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <mutex>
+#include <new>
 #include <numeric>
 #include <optional>
 #include <thread>
@@ -60,6 +61,16 @@ class TurnTaking {
 
 namespace {
 
+// Memory that runs out is the machine's failure, wherever it happens.
+template <typename Function>
+auto guarded(const Function& function) {
+  try {
+    return function();
+  } catch (const std::bad_alloc&) {
+    throw DeviceError("out of memory");
+  }
+}
+
 template <typename Value>
 Value known_word(const char* option, const std::string& text, const std::optional<Value>& value, const char* expected) {
   if (!value) input_error("{}: expected {}, got '{}'", option, expected, text);
@@ -72,7 +83,9 @@ EngineOptions engine_options_of(const std::filesystem::path& model, const OpenOp
   if (options.context < 0) input_error("context: expected 0 or more, got {}", options.context);
   EngineOptions result{.model = model.string(), .threads = options.threads, .context = options.context};
   result.modes.device = AskedMode{options.device, "device"};
-  result.kv_type = known_word("kv", options.kv, parse_dtype(options.kv), "f16, bf16 or f32");
+  std::optional<DType> kv_type = parse_dtype(options.kv);
+  if (kv_type && !is_float(*kv_type)) kv_type.reset();
+  result.kv_type = known_word("kv", options.kv, kv_type, "f16, bf16 or f32");
   result.weights = known_word("weights", options.weights, parse_weight_mode(options.weights), "file, f32 or q8_0");
   result.places.heads = options.head_folders;
   if (!options.cache_folder.empty()) result.places.cache = options.cache_folder;
@@ -80,7 +93,8 @@ EngineOptions engine_options_of(const std::filesystem::path& model, const OpenOp
 }
 
 DraftOptions draft_options_of(const Drafts& drafts) {
-  DraftOptions options{.draft = drafts.draft, .draft_model = drafts.draft_model.string()};
+  DraftOptions options{.draft_model = drafts.draft_model.string()};
+  if (!drafts.draft.empty()) options.draft = drafts.draft;
   if (!drafts.tree.empty()) options.tree = drafts.tree;
   if (drafts.nodes != 0) options.nodes = drafts.nodes;
   if (drafts.depth != 0) options.depth = drafts.depth;
@@ -153,9 +167,9 @@ struct Engine::State {
   // Heads are loaded once for all conversations that draft alike; an oracle learns answers and is nobody else's.
   std::shared_ptr<Drafting> drafting_for(const Drafts& drafts) {
     for (const auto& [choice, drafting] : draftings)
-      if (choice == drafts && !drafting->wants_answer()) return drafting;
+      if (choice == drafts) return drafting;
     auto opened = std::make_shared<Drafting>(plan_drafting(draft_options_of(drafts), engine.places), engine, 0);
-    draftings.emplace_back(drafts, opened);
+    if (!opened->wants_answer()) draftings.emplace_back(drafts, opened);
     return opened;
   }
 
@@ -194,57 +208,67 @@ Conversation::Conversation(Conversation&&) noexcept = default;
 Conversation& Conversation::operator=(Conversation&&) noexcept = default;
 Conversation::~Conversation() = default;
 
+Conversation::State& Conversation::state() const {
+  check(state_ != nullptr, "espalier: the conversation was moved away");
+  return *state_;
+}
+
 Reply Conversation::ask(std::string_view user, const AnswerOptions& options) {
-  return state_->answer(user, false, options);
+  return guarded([&] { return state().answer(user, false, options); });
 }
 
 Reply Conversation::complete(std::string_view prompt, const AnswerOptions& options) {
-  return state_->answer(prompt, true, options);
+  return guarded([&] { return state().answer(prompt, true, options); });
 }
 
 std::vector<Message> Conversation::history() const {
+  const TurnTaking::Turn turn(state().owner->turns);
   std::vector<Message> messages;
   for (const ChatMessage& message : state_->answering.history()) messages.push_back({message.role, message.content});
   return messages;
 }
 
 void Conversation::reset() {
+  const TurnTaking::Turn turn(state().owner->turns);
   state_->answering.reset();
 }
 
 Engine::Engine(std::shared_ptr<State> state) : state_(std::move(state)) {}
 
+Engine::State& Engine::state() const {
+  check(state_ != nullptr, "espalier: the engine was moved away");
+  return *state_;
+}
+
 Engine Engine::open(const std::filesystem::path& model, const OpenOptions& options) {
-  return Engine(std::make_shared<State>(model, options));
+  return guarded([&] { return Engine(std::make_shared<State>(model, options)); });
 }
 
 Conversation Engine::converse(const ConversationOptions& options) const {
-  const TurnTaking::Turn turn(state_->turns);
-  return Conversation(std::make_unique<Conversation::State>(state_, options));
+  const TurnTaking::Turn turn(state().turns);
+  return guarded([&] { return Conversation(std::make_unique<Conversation::State>(state_, options)); });
 }
 
 std::int64_t Engine::context() const {
-  return state_->engine.decoder.context;
+  return state().engine.decoder.context;
 }
 
 std::int64_t Engine::vocabulary() const {
-  return state_->engine.model->config().vocabulary;
+  return state().engine.model->config().vocabulary;
 }
 
 bool Engine::has_chat_template() const {
-  return state_->engine.text->chat_template.has_value();
+  return state().engine.text->chat_template.has_value();
 }
 
 std::vector<std::int32_t> Engine::tokenize(std::string_view text) const {
-  return state_->engine.text->tokenizer->encode(text);
+  return state().engine.text->tokenizer->encode(text);
 }
 
 std::string Engine::detokenize(const std::vector<std::int32_t>& tokens) const {
-  const Tokenizer& tokenizer = *state_->engine.text->tokenizer;
   for (const std::int32_t token : tokens)
-    if (token < 0 || token >= tokenizer.vocabulary_size())
-      input_error("token {}: expected 0 to {}", token, tokenizer.vocabulary_size() - 1);
-  return tokenizer.decode(tokens);
+    if (token < 0 || token >= vocabulary()) input_error("token {}: expected 0 to {}", token, vocabulary() - 1);
+  return state().engine.text->tokenizer->decode(tokens);
 }
 
 std::string_view name(End end) {

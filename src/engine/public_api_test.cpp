@@ -142,6 +142,25 @@ TEST_F(PublicApi, AnEngineThatIsCalledFromItsOwnCallbackSaysSo) {
   EXPECT_EQ(conversation.ask("hello", tokens(4)).tokens.size(), 4u) << "and works on";
 }
 
+TEST_F(PublicApi, AConversationOfOtherThreadsIsNeverSeenInTheMiddleOfATurn) {
+  Conversation conversation = engine_.converse();
+  std::thread asking([&] {
+    for (int turn = 0; turn < 4; ++turn) conversation.ask("hello", tokens(4));
+  });
+  for (int look = 0; look < 20; ++look) EXPECT_EQ(conversation.history().size() % 2, 0u);
+  asking.join();
+  AnswerOptions options = tokens(4);
+  options.on_text = [&](std::string_view) { conversation.reset(); };
+  EXPECT_THROW(conversation.ask("hello", options), std::logic_error);
+}
+
+TEST_F(PublicApi, WhatWasMovedAwaySaysSo) {
+  Conversation conversation = engine_.converse();
+  const Conversation taken = std::move(conversation);
+  EXPECT_THROW(conversation.ask("hello"), std::logic_error);
+  EXPECT_TRUE(taken.history().empty());
+}
+
 TEST_F(PublicApi, WrongOptionsAreInputErrorsInOneLine) {
   const auto opening = [](const OpenOptions& options, const std::string& model = kTinyModel) {
     return message_of<InputError>([&] { Engine::open(model, options); });
@@ -151,13 +170,18 @@ TEST_F(PublicApi, WrongOptionsAreInputErrorsInOneLine) {
   EXPECT_EQ(opening({.threads = -1}), "threads: expected 0 to 256, got -1");
   EXPECT_EQ(opening({.context = -1}), "context: expected 0 or more, got -1");
   EXPECT_EQ(opening({.device = "gpu"}), "device: expected cpu or reference, got 'gpu'");
+  EXPECT_EQ(opening({.context = 100000}), "--context: expected 1 to 512 (what the model was made for), got 100000");
   EXPECT_EQ(opening({.kv = "q9"}), "kv: expected f16, bf16 or f32, got 'q9'");
+  EXPECT_EQ(opening({.kv = "q8_0"}), "kv: expected f16, bf16 or f32, got 'q8_0'");
+  EXPECT_THAT(opening({}, std::string(5000, 'x')), HasSubstr("File name too long"));
   EXPECT_EQ(opening({.weights = "q2"}), "weights: expected file, f32 or q8_0, got 'q2'");
   EXPECT_THAT(message_of<InputError>([&] { engine_.converse({.drafts = {.draft = "guess"}}); }),
               StartsWith("--draft: expected none"));
   Conversation conversation = engine_.converse();
   EXPECT_THAT(message_of<InputError>([&] { conversation.ask("hello", {.temperature = -1}); }),
               HasSubstr("temperature"));
+  EXPECT_EQ(message_of<InputError>([&] { conversation.ask("hello", {.logprobs = 1001}); }),
+            "--logprobs: expected 0 to 1000, got 1001");
   EXPECT_THAT(message_of<InputError>([&] { conversation.ask(std::string(5000, 'x')); }), HasSubstr("context"));
   EXPECT_TRUE(conversation.history().empty()) << "a turn that fails leaves no trace";
 }

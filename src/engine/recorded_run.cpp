@@ -65,7 +65,8 @@ std::filesystem::path recorded_model(const Json& configuration, const std::strin
   const std::string named = text_at(configuration, "model", "path");
   const std::filesystem::path path = given.empty() ? named : given;
   if (path.empty()) input_error("{}: it names no model: give --model PATH", where);
-  if (!std::filesystem::exists(path))
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored))
     input_error("{}: no such file or folder, the model of {}{}", path.string(), where,
                 given.empty() ? ": give --model PATH" : "");
   const Json found = file_json(path).at("bytes"), expected = at(configuration, "model", "bytes");
@@ -82,10 +83,15 @@ std::filesystem::path recorded_model(const Json& configuration, const std::strin
 
 void fill_engine_options(const Json& configuration, EngineOptions& options) {
   fill_modes(configuration, options.modes);
-  if (!options.kv_type) options.kv_type = parse_dtype(text_at(configuration, "engine", "kv"));
-  if (!options.weights) options.weights = parse_weight_mode(text_at(configuration, "engine", "weights"));
-  if (options.context == 0)
-    options.context = number_at<std::int64_t>(configuration, "engine", "context").value_or(options.context);
+  const auto fill_word = [&](auto& option, const char* field, const auto& parse) {
+    const std::string word = text_at(configuration, "engine", field);
+    if (option || word.empty()) return;
+    option = parse(word);
+    if (!option) input_error("the record's configuration.engine.{}: nobody knows '{}'", field, word);
+  };
+  fill_word(options.kv_type, "kv", [](const std::string& word) { return parse_dtype(word); });
+  fill_word(options.weights, "weights", [](const std::string& word) { return parse_weight_mode(word); });
+  if (!options.context) options.context = number_at<std::int64_t>(configuration, "engine", "context");
 }
 
 std::vector<std::string> recorded_drafters(const Json& configuration) {

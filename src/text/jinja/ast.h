@@ -1,4 +1,4 @@
-// The parsed form of a template: statements that write text and expressions that give values. Built by jinja_parser,
+// The parsed form of a template: statements that write text and expressions that give values. Built by the parser,
 // never changed afterwards. Nesting is bounded by the parser, so recursion over these trees is safe.
 #pragma once
 
