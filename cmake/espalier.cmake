@@ -25,7 +25,7 @@ set(ESPALIER_TEST_OPTIONS -O1)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   list(APPEND ESPALIER_TEST_OPTIONS -Wno-maybe-uninitialized)  # with so little optimisation g++ 12 warns of optionals at random
 endif()
-set(ESPALIER_COMPUTING_FOLDERS base device cache model decode)
+set(ESPALIER_COMPUTING_FOLDERS base device text cache model decode)
 if(ESPALIER_SANITIZE)
   target_compile_options(espalier_flags INTERFACE -fsanitize=${ESPALIER_SANITIZE} -fno-omit-frame-pointer
                                                   -fno-sanitize-recover=all)

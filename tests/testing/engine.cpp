@@ -116,8 +116,8 @@ std::vector<std::byte> read_kv(Device& device, const KvCache& cache, SequenceId 
 ForwardRun run_forward(const Transformer& model, std::span<const std::int32_t> tokens, const ForwardOptions& options) {
   Device& device = model.device();
   const auto total = static_cast<std::int64_t>(tokens.size());
-  const std::int64_t chunk = options.chunks.empty() ? total : std::min(total, std::ranges::max(options.chunks));
-  const std::int64_t most = largest_step(device, chunk);
+  const std::int64_t longest = options.chunks.empty() ? total : std::min(total, std::ranges::max(options.chunks));
+  const std::int64_t most = largest_step(device, longest);
   KvCache cache(device, model.kv_shape(options.kv_type), total);
   Workspace workspace(model,
                       {.rows = most, .outputs = most, .positions = total, .tap_boundaries = options.tap_boundaries});
