@@ -39,7 +39,7 @@ DrafterSet drafters(const std::string& kind, const Company& company, const TreeO
 // Two prompts in one decoder; "none" decodes token by token.
 Answers answers(const std::string& kind, int threads) {
   const auto device = make_cpu_device({.threads = threads});
-  const Company company(*device, "llama2");
+  const Company company(*device, {"llama2"});
   const std::vector<std::int32_t> first = {3, 5, 8, 3, 5, 8, 3, 5}, second = {21, 4, 4, 21, 4, 4, 21};
   Speculation speculation;
   if (kind != "none") {
