@@ -81,6 +81,7 @@ int run_suite_command(const EvalFlags& flags) {
   EvalProgress progress;
   const SuiteOutcome outcome = run_suite({.base = base,
                                           .suite = suite,
+                                          .plan = plan,
                                           .engine = engine,
                                           .place = place,
                                           .cancelled = [&] { return interrupt.interrupted(); },

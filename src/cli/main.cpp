@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "cli/commands.h"
+#include "engine/build_facts.h"
 
 namespace espalier {
 namespace {
@@ -27,7 +28,7 @@ std::string first_line(const std::string& text) {
 
 int run(int argc, char** argv) {
   CLI::App app("Espalier: language models on your own machine, the same text every time.", "espalier");
-  app.set_version_flag("--version", "espalier " ESPALIER_VERSION);
+  app.set_version_flag("--version", fmt::format("espalier {}", build_version()));
   app.require_subcommand(0, 1);
   std::map<std::string, Command> commands = {{"generate", add_generate(app)},
                                              {"chat", add_chat(app)},

@@ -189,8 +189,7 @@ void check_suite(const EvalRequest& base, const SuiteRequest& suite, const RankP
 }
 
 SuiteOutcome run_suite(const SuiteJob& job) {
-  const SuitePlan plan = plan_suite(job.base, job.suite);
-  const Json suite = new_suite({plan, job.base, job.suite, job.engine, job.place});
+  const Json suite = new_suite({job.plan, job.base, job.suite, job.engine, job.place});
   return (job.place.rank == 0 ? lead(job, suite) : follow(job, suite)).value_or(SuiteOutcome{});
 }
 

@@ -32,7 +32,8 @@ void check_suite(const EvalRequest& base, const SuiteRequest& suite, const RankP
 struct SuiteJob {
   const EvalRequest& base;
   const SuiteRequest& suite;
-  OpenEngine& engine;  // opened with base.engine; its modes change while settings are measured
+  const SuitePlan& plan;  // of both
+  OpenEngine& engine;     // opened with base.engine; its modes change while settings are measured
   RankPlace place = {};
   std::function<bool()> cancelled = {};
   SuiteListener& listener;
