@@ -22,7 +22,7 @@ namespace espalier::testing {
 namespace {
 
 #ifdef ESPALIER_SANITIZED
-constexpr int kRounds = 500;
+constexpr int kRounds = 250;
 #else
 constexpr int kRounds = 10000;
 #endif

@@ -14,6 +14,13 @@
 
 namespace espalier::testing {
 
+// Sanitizers look at code, not at bits: there tests take fewer cases of what the release build runs in full.
+#ifdef ESPALIER_SANITIZED
+inline constexpr bool kSanitized = true;
+#else
+inline constexpr bool kSanitized = false;
+#endif
+
 std::filesystem::path data_path(const std::string& name);  // under tests/data
 std::filesystem::path default_model();                     // fetched by `make model`
 
