@@ -56,10 +56,10 @@ class Includes:
     @functools.cache
     def reached(self, path):
         """The file and the headers of this project that it includes, directly or through others."""
-        seen, todo = {path}, [path]
-        while todo:
-            new = self.direct(todo.pop())[0] - seen
-            todo += new
+        seen, pending = {path}, [path]
+        while pending:
+            new = self.direct(pending.pop())[0] - seen
+            pending += new
             seen |= new
         return seen
 
