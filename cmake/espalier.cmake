@@ -19,19 +19,22 @@ else()
 endif()
 target_compile_options(espalier_flags INTERFACE ${ESPALIER_BASELINE})
 
-# It is the libraries that have to be quick; the code of tests is compiled once and runs once. Under sanitizers only the
-# folders that compute are optimised: optimising instrumented code is most of that build.
-set(ESPALIER_TEST_OPTIONS -O1)
+# It is the folders that compute which have to be quick; optimising the others, whose code is mostly JSON, would be half
+# of the build, and the code of tests is compiled once and runs once.
+set(ESPALIER_COMPUTING_FOLDERS base tree format device text cache model decode session)
+set(ESPALIER_PLAIN_OPTIONS -O1)
+set(ESPALIER_TEST_OPTIONS -O0)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  list(APPEND ESPALIER_TEST_OPTIONS -Wno-maybe-uninitialized)  # with so little optimisation g++ 12 warns of optionals at random
+  # With so little optimisation g++ 12 warns of optionals at random.
+  list(APPEND ESPALIER_PLAIN_OPTIONS -Wno-maybe-uninitialized)
+  list(APPEND ESPALIER_TEST_OPTIONS -Wno-maybe-uninitialized)
 endif()
-set(ESPALIER_COMPUTING_FOLDERS base device text cache model decode)
 if(ESPALIER_SANITIZE)
   target_compile_options(espalier_flags INTERFACE -fsanitize=${ESPALIER_SANITIZE} -fno-omit-frame-pointer
                                                   -fno-sanitize-recover=all)
   target_link_options(espalier_flags INTERFACE -fsanitize=${ESPALIER_SANITIZE})
   target_compile_definitions(espalier_flags INTERFACE ESPALIER_SANITIZED)  # tests take fewer rounds
-  set(ESPALIER_TEST_OPTIONS -O0)
+  set(ESPALIER_COMPUTING_FOLDERS base device text cache model decode)
   set(ESPALIER_PLAIN_OPTIONS -O0)
 endif()
 

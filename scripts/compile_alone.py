@@ -5,7 +5,8 @@
 
 Most of the time goes into reading the same headers of libraries again, so these come precompiled. That hides nothing: a
 file is given only headers that it includes itself, directly or through headers of this project, so what it sees is what
-it would see without. Only the order is lost within a file, and each header is also compiled alone.
+it would see without. Only the order is lost within a file. A source that includes its own header first can be
+given only what that header reaches, and so shows that the header compiles alone; other headers are compiled too.
 """
 
 import argparse
@@ -32,6 +33,7 @@ COST = {"CLI/CLI.hpp": 380, "nlohmann/json.hpp": 330, "gmock/gmock.h": 290, "gte
 SMALL = {"memory", "string", "functional", "nlohmann/json_fwd.hpp"}
 OUTWEIGHS = {"CLI/CLI.hpp": SMALL | {"filesystem"}, "nlohmann/json.hpp": SMALL | {"filesystem"},
              "gmock/gmock.h": SMALL | {"gtest/gtest.h"}, "gtest/gtest.h": SMALL}
+HEADER_COST = 100  # of compiling one apart
 WORTHWHILE = 10  # files that reach the same headers
 
 
@@ -62,6 +64,15 @@ class Includes:
             pending += new
             seen |= new
         return seen
+
+    @functools.cache
+    def shown_header(self, path):
+        """The header that a source includes before anything else, unless reading what it does not reach took longer than
+        compiling it apart."""
+        first = INCLUDE.search(path.read_text())
+        header = self.resolve(first[2], path.parent) if first and first[1] == '"' else None
+        dear = header and cost(self.libraries(path)) - cost(self.libraries(header)) > HEADER_COST
+        return None if dear else header
 
     def libraries(self, path):
         """The headers with a cost that a file reaches, without those that others outweigh."""
@@ -98,12 +109,14 @@ def machine(flags):
 
 
 def with_headers(flags, includes):
-    """The files with the flags to compile them alone. A header has those of a source that reaches it. Sources of one
-    instruction set have headers that need it, and its vector type before them: these are part of such a source."""
+    """The files with the flags to compile them alone. A header has those of a source that reaches it, unless a source
+    begins with it. Sources of one instruction set have headers that need it, and its vector type before them: these are
+    part of such a source."""
     files = dict(flags)
+    shown = {includes.shown_header(source) for source in flags}
     for source, of_source in flags.items():
         if not source.name.startswith("kernels_"):
-            for header in sorted(includes.reached(source) - {source}):
+            for header in sorted(includes.reached(source) - {source} - shown):
                 files.setdefault(header, of_source)
     return files
 
@@ -136,7 +149,8 @@ def main():
     includes = Includes((ROOT / "src", ROOT / "tests", ROOT / "include"))
     usual = common(sources)
     flags = with_headers(sources, includes)
-    wishes = {path: includes.libraries(path) if machine(flags[path]) == machine(usual) else frozenset() for path in flags}
+    wishes = {path: includes.libraries(includes.shown_header(path) or path)
+              if machine(flags[path]) == machine(usual) else frozenset() for path in flags}
     counts = collections.Counter(wishes.values())
     chosen = [headers for headers in counts if headers and counts[headers] >= WORTHWHILE]
     failed = 0
