@@ -44,9 +44,9 @@ void check_folder(const fs::path& path, const fs::path& target) {
   const fs::path folder = target.parent_path();
   struct stat info {};
   if (folder.empty()) return;
-  if (::stat(folder.c_str(), &info) != 0)
-    input_error("{}: {}: {}", path.string(), errno == ENOENT ? "no such directory as" : std::strerror(errno),
-                folder.string());
+  if (::stat(folder.c_str(), &info) != 0 && errno == ENOENT)
+    input_error("{}: no such directory as {}", path.string(), folder.string());
+  if (info.st_mode == 0) input_error("{}: {}: {}", path.string(), folder.string(), std::strerror(errno));
   if (!S_ISDIR(info.st_mode)) input_error("{}: {} is no directory", path.string(), folder.string());
 }
 
