@@ -132,7 +132,8 @@ class Quantize(unittest.TestCase):
         self.refused("--type", MODEL, self.out, "--type", "q2_k")
         self.refused("--type", MODEL, self.out)
         self.refused("expected a name for a new file", MODEL, self.folder, "--type", "q4_0")
-        self.refused("expected a name for a new file", MODEL, "/dev/full", "--type", "q4_0", "--force")
+        self.refused("/dev/full: cannot write", MODEL, "/dev/full", "--type", "q4_0", code=1)
+        self.refused("expected a file or a name for a new one", MODEL, self.folder, "--type", "q4_0", "--force")
         self.refused("no/folder/out.gguf: cannot write: No such file", MODEL, "no/folder/out.gguf", "--type", "q4_0",
                      code=1)
         self.out.write_bytes(MODEL.read_bytes())
@@ -271,6 +272,7 @@ class Bench(unittest.TestCase):
                      "a round with drafts by ngram", "host work, tree of 2 rows, context 40", "linears", "peak memory"):
             self.assertIn(text, result.stdout)
         self.assertNotIn("llama.cpp", result.stdout)
+        self.assertLessEqual(max(map(len, result.stdout.splitlines()[1:])), 100, result.stdout)
 
     def test_what_does_not_fit_the_model_is_cut_and_said(self):
         answer, errors = self.bench("--contexts", "128,4096")
@@ -359,7 +361,7 @@ class Bench(unittest.TestCase):
             time.sleep(0.05)
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
-        self.assertEqual((process.returncode, out, err), (1, "", "espalier: interrupted\n"))
+        self.assertEqual((process.returncode, out, err), (130, "", "espalier: interrupted\n"))
         running = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout
         self.assertNotIn(program, running)
 

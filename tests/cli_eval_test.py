@@ -286,9 +286,10 @@ class EvalRun(EvalTest):
             finished = journal.read_text().count("\n")
             self.assertEqual(output, "")
             if kill == signal.SIGINT:
-                self.assertEqual(process.returncode, 1)
+                self.assertEqual(process.returncode, 130)
                 self.assertEqual(without_progress(errors),
-                                 f"espalier: interrupted after {finished} of 48 turns; --resume goes on\n")
+                                 f"espalier: interrupted; {finished} of 48 turns are kept in {out}, "
+                                 f"--resume -o {out} goes on\n")
             kept = [json.loads(line) for line in journal.read_text().splitlines()[:finished]]
             self.good("--draft", "ngram", "--resume", out=out, tokens=60)
             self.assertEqual(self.turns(out)[:finished], kept)
@@ -297,6 +298,27 @@ class EvalRun(EvalTest):
                              [turn["accept_lengths"] for turn in self.turns(whole)])
             self.assertEqual(self.files(out), FILES)
             self.assertEqual(len(self.read("manifest.json", out)["resumed"]), 1)
+
+    def test_the_directory_knows_how_to_go_on(self):
+        self.write([{**PROMPTS[2], "id": number} for number in range(40)])
+        process = subprocess.Popen(self.command("--draft", "ngram", "--seed", "7", tokens=60), stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, text=True, env=environment())
+        journal = self.journal(self.out)
+        while process.poll() is None and not (journal.exists() and journal.read_text().count("\n") >= 4):
+            time.sleep(0.01)
+        process.kill()
+        process.communicate(timeout=60)
+        elsewhere = self.folder / "elsewhere"
+        elsewhere.mkdir()
+        result = subprocess.run([str(ESPALIER), "eval", "run", "--resume", "-o", "../run"], cwd=elsewhere, text=True,
+                                capture_output=True, env=environment(), timeout=120)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(len(self.turns()), 120)
+        self.assertEqual(list(elsewhere.iterdir()), [])
+        result = subprocess.run([str(ESPALIER), "eval", "run", "--resume", "-o", str(elsewhere)], text=True,
+                                capture_output=True, env=environment(), timeout=120)
+        self.assertEqual((result.returncode, result.stderr.count("\n")), (2, 1), result.stderr)
+        self.assertIn("expected a directory to resume", result.stderr)
 
     def test_a_run_killed_again_and_again_at_any_point_ends_as_if_nothing_had_happened(self):
         self.write([{**PROMPTS[2], "id": number} for number in range(12)])

@@ -185,6 +185,45 @@ class Suite(SuiteTest):
         for figures in self.figures("quality").values():
             self.assertEqual((figures["problems"], figures["passed"], figures["baseline_passed"]), (1, 0, 0))
 
+    def test_no_answer_passes_that_did_not_solve_the_problem(self):
+        """Answers that mean harm, put where those of the model were."""
+        right = "def twice(x):\n    return 2 * x"
+        hostile = {
+            "reads its own program back": "import os\nos.lseek(0, 0, 0)\nos.write(1, os.read(0, 1 << 20))\nos._exit(0)\n",
+            "looks for open files": "import os\nfor n in range(3, 4096):\n    try: os.write(n, b'passed\\n' * 99)\n"
+                                    "    except OSError: pass\nos._exit(0)\n",
+            "ends at once": "import os\nos._exit(0)\n",
+            "ends when it is called": "import os\ndef twice(x):\n    os._exit(0)\n",
+            "claims to be equal": "class E(int):\n    def __eq__(s, o): return True\ndef twice(x):\n    return E(1)\n",
+            "changes what equal means": "import builtins\nbuiltins.AssertionError = Exception\n"
+                                        "import sys\nsys.excepthook = lambda *a: None\n",
+            "kills what it can": "import os, signal\nfor p in (-1, 0, os.getppid()):\n    try: os.kill(p, 9)\n"
+                                 "    except OSError: pass\n",
+            "goes on forever": "import os\nwhile True: pass\n"}
+        self.write(E1, QUALITY)
+        self.good()
+        runs = [path for path in self.out.glob("e1/*/turns.json")]
+        self.assertGreater(len(runs), 0)
+        probe = self.run_suite("--resume", "--execute-model-code")
+        if "does not allow a sandbox" in probe.stderr:
+            self.skipTest("the system does not allow a sandbox")
+
+        def passed(code):
+            wrong = "" if "def twice" in code else "def twice(x):\n    return 1\n"
+            for path in runs:
+                turns = json.loads(path.read_text())
+                for turn in turns:
+                    turn["text"] = f"```python\n{code}\n{wrong}```"
+                path.write_text(json.dumps(turns))
+            (self.out / "quality" / "result.json").unlink()
+            self.good("--resume", "--execute-model-code")
+            return {(figures["problems"], figures["passed"]) for figures in self.figures("quality").values()}
+
+        self.assertEqual(passed(right), {(1, 1)})
+        for what, code in hostile.items():
+            self.assertEqual(passed(code), {(1, 0)}, what)
+        self.assertEqual(passed(right), {(1, 1)})
+
     def test_a_dry_run_says_what_there_is_to_do_and_does_nothing(self):
         self.write(*ALL)
         shown = self.good("--dry-run")
@@ -243,7 +282,9 @@ class Suite(SuiteTest):
             self.assertNotEqual(process.returncode, 0)
             self.assertFalse((out / "leakage").exists())
             if kill == signal.SIGINT:
-                self.assertTrue(errors.endswith("espalier: interrupted; --resume goes on\n"), errors)
+                self.assertEqual(process.returncode, 130)
+                self.assertTrue(errors.endswith(f"espalier: interrupted; what is finished is kept in {out}, "
+                                                f"--resume -o {out} goes on\n"), errors)
             kept = (out / "e1" / "result.json").read_bytes()
             shown = self.good("--resume", out=out)
             self.assertTrue(shown.startswith("80 of 80 turns identical\n"), shown)

@@ -283,9 +283,10 @@ class Traces(RecordTest):
             self.assertIn("write", names)  # the answer itself, at the end: the log is not empty
             return [name for name in names if name not in ("brk", "mmap", "munmap", "madvise", "mremap")]
 
-        calls(16, "--trace", self.trace)  # the first run keeps the model's hash for the others
+        trace = ("--force", "--trace", self.trace)
+        calls(16, *trace)  # the first run keeps the model's hash for the others
         self.assertEqual(calls(16), calls(128))
-        self.assertEqual(calls(16, "--trace", self.trace), calls(128, "--trace", self.trace))
+        self.assertEqual(calls(16, *trace), calls(128, *trace))
 
     def test_a_full_disk_leaves_no_part_of_a_trace(self):
         def fill_disk():

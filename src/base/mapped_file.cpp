@@ -16,7 +16,9 @@ namespace {
 
 class FileDescriptor {
  public:
-  explicit FileDescriptor(const std::filesystem::path& path) : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+  // Without O_NONBLOCK a FIFO would wait for its writer, only to be refused.
+  explicit FileDescriptor(const std::filesystem::path& path)
+      : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK)) {
     if (fd_ < 0) input_error("{}: cannot open: {}", path.string(), std::strerror(errno));
   }
   ~FileDescriptor() { ::close(fd_); }

@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <fstream>
 #include <vector>
@@ -25,6 +27,14 @@ TEST_F(MappedFileTest, ShowsTheBytesOfTheFile) {
   const MappedFile file(write("hello"));
   EXPECT_EQ(file.bytes().size(), 5u);
   EXPECT_EQ(static_cast<char>(file.bytes()[4]), 'o');
+}
+
+TEST_F(MappedFileTest, AFifoIsRefusedBeforeItBlocks) {
+  const std::filesystem::path path = std::filesystem::path(testing::TempDir()) / fmt::format("fifo-{}", ::getpid());
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  EXPECT_THROW(MappedFile{path}, InputError);
+  EXPECT_THROW(read_text_file(path), InputError);
+  std::filesystem::remove(path);
 }
 
 TEST_F(MappedFileTest, AnEmptyFileIsAnEmptySpan) {

@@ -1,12 +1,12 @@
 #include "base/whole_file.h"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 
 #include "base/error.h"
+#include "base/temporary_file.h"
 
 namespace espalier {
 namespace {
@@ -14,23 +14,6 @@ namespace {
 [[noreturn]] void fail(const std::filesystem::path& path) {
   device_error("{}: cannot write: {}", path.string(), std::strerror(errno));
 }
-
-// Closed, and removed unless it was renamed.
-struct TemporaryFile {
-  std::filesystem::path path;
-  int descriptor = -1;
-
-  explicit TemporaryFile(const std::filesystem::path& target)
-      : path(fmt::format("{}.{}.tmp", target.string(), getpid())),
-        descriptor(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) {}
-  ~TemporaryFile() {
-    if (descriptor < 0) return;
-    ::close(descriptor);
-    ::unlink(path.c_str());
-  }
-  TemporaryFile(const TemporaryFile&) = delete;
-  TemporaryFile& operator=(const TemporaryFile&) = delete;
-};
 
 }  // namespace
 
@@ -43,12 +26,12 @@ void write_all(int file, std::string_view bytes, const std::filesystem::path& pa
   }
 }
 
-void write_whole_file(const std::filesystem::path& path, std::string_view text) {
-  const TemporaryFile temporary(path);
-  if (temporary.descriptor < 0) fail(path);
-  write_all(temporary.descriptor, text, path);
+void write_whole_file(const std::filesystem::path& path, std::string_view text, Durability durability) {
+  TemporaryFile temporary(path);
+  write_all(temporary.descriptor(), text, path);
   // Some file systems tell only now that the disk is full.
-  if (::fsync(temporary.descriptor) != 0 || ::rename(temporary.path.c_str(), path.c_str()) != 0) fail(path);
+  if (durability == Durability::durable && ::fsync(temporary.descriptor()) != 0) fail(path);
+  temporary.replace(path);
 }
 
 }  // namespace espalier

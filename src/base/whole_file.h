@@ -1,4 +1,4 @@
-// Small files that are there whole or not at all.
+// Small files of our own that are there whole or not at all. What a user names goes through output_file.h.
 #pragma once
 
 #include <filesystem>
@@ -6,9 +6,13 @@
 
 namespace espalier {
 
-// Writes under a temporary name beside `path`, waits for the disk, and renames; a file of that name is replaced. Throws
-// DeviceError with the path and the system's reason, and then leaves nothing behind.
-void write_whole_file(const std::filesystem::path& path, std::string_view text);
+// Durable: on disk before it has its name, so that not even a power failure leaves half of it or none.
+enum class Durability { durable, quick };
+
+// Writes under a temporary name beside `path` and renames; whatever has that name is replaced, and links are not
+// followed. Throws DeviceError with the path and the system's reason, and then leaves nothing behind.
+void write_whole_file(const std::filesystem::path& path, std::string_view text,
+                      Durability durability = Durability::durable);
 
 // All of the bytes into an open file, or DeviceError with its path.
 void write_all(int file, std::string_view bytes, const std::filesystem::path& path);

@@ -119,34 +119,56 @@ Json memory_json(const BenchMemory& memory) {
           {"kv_bytes_per_token", memory.kv_per_token}};
 }
 
+bool in_microseconds(double seconds) {
+  return seconds < 1e-4;
+}
+
+std::string number_text(double seconds, bool micro) {
+  const double value = seconds * (micro ? 1e6 : 1e3);
+  return fmt::format("{:.{}f}", value, value < 10 ? 2 : value < 100 ? 1 : 0);
+}
+
 // 5.81 ms, 12.3 us.
 std::string time_text(double seconds) {
-  const bool micro = seconds < 1e-4;
-  const double value = seconds * (micro ? 1e6 : 1e3);
-  return fmt::format("{:.{}f} {}", value, value < 10 ? 2 : value < 100 ? 1 : 0, micro ? "us" : "ms");
+  const bool micro = in_microseconds(seconds);
+  return fmt::format("{} {}", number_text(seconds, micro), micro ? "us" : "ms");
 }
 
+// 5.81 ms [5.70, 6.02]
 std::string spread_text(const Spread& spread) {
-  return fmt::format("{} [{}, {}]", time_text(spread.median), time_text(spread.lower), time_text(spread.upper));
+  const bool micro = in_microseconds(spread.median);
+  return fmt::format("{} [{}, {}]", time_text(spread.median), number_text(spread.lower, micro),
+                     number_text(spread.upper, micro));
 }
 
-std::string steps_text(const BenchResult& result) {
-  std::string text = fmt::format("\n{:<22}", "step, all logits");
-  for (std::int64_t context : result.sizes.contexts) text += fmt::format(" {:>36}", fmt::format("context {}", context));
+// As many contexts as stand side by side.
+std::string steps_text(const BenchResult& result, std::span<const std::int64_t> contexts) {
+  std::string text = fmt::format("\n{:<9}", "step");
+  for (std::int64_t context : contexts) text += fmt::format("{:>30}", fmt::format("context {}", context));
   for (std::int64_t rows : result.sizes.rows) {
-    text += fmt::format("\n{:>4} {:<17}", rows, rows == 1 ? "row" : "rows");
-    for (std::int64_t context : result.sizes.contexts) {
+    text += fmt::format("\n{:>4} {:<4}", rows, rows == 1 ? "row" : "rows");
+    for (std::int64_t context : contexts) {
       const Figure* figure = find_figure(result.figures, "step", rows, context);
       const double one = median_of(result, "step", 1, context);
       const std::string times = one > 0 ? fmt::format(" {:>5.2f}x", figure->spread().median / one) : "";
-      text += fmt::format(" {:>36}", spread_text(figure->spread()) + times);
+      text += fmt::format("{:>30}", spread_text(figure->spread()) + times);
     }
   }
   return text + "\n";
 }
 
+std::string steps_text(const BenchResult& result) {
+  std::string text;
+  for (std::span<const std::int64_t> rest = result.sizes.contexts; !rest.empty();) {
+    const std::size_t count = std::min<std::size_t>(rest.size(), 3);
+    text += steps_text(result, rest.first(count));
+    rest = rest.subspan(count);
+  }
+  return text;
+}
+
 std::string line(std::string_view label, const Spread& spread, const std::string& more = {}) {
-  return fmt::format("{:<22} {:>36}{}\n", label, spread_text(spread), more.empty() ? "" : "  " + more);
+  return fmt::format("{:<22} {:>30}{}\n", label, spread_text(spread), more.empty() ? "" : "  " + more);
 }
 
 std::string loop_text(const BenchResult& result) {
@@ -193,7 +215,7 @@ std::string memory_text(const BenchResult& result) {
   const auto mb = [](std::int64_t bytes) { return static_cast<double>(bytes) / 1e6; };
   const BenchMemory& memory = result.memory;
   return fmt::format(
-      "\nloaded in {:.2f} s; peak memory {:.0f} MB after loading, {:.0f} MB at the end; weights in the file {:.0f} MB; "
+      "\nloaded in {:.2f} s; peak memory {:.0f} MB after loading, {:.0f} MB at the end\nweights in the file {:.0f} MB; "
       "KV of the steps {:.0f} MB, {:.1f} KB a token\n",
       result.load_seconds, mb(memory.peak_after_loading), mb(memory.peak), mb(memory.weights), mb(memory.kv),
       static_cast<double>(memory.kv_per_token) / 1e3);

@@ -44,7 +44,7 @@ int run_bench(const BenchFlags& flags) {
                                                            .cancelled = [&] { return interrupt.interrupted(); }});
   if (!result) {
     screen.remark("interrupted");
-    return 1;
+    return kInterrupted;
   }
   print(flags.json ? json_text(bench_json(*result)) : bench_text(*result));
   flush_output();

@@ -78,7 +78,7 @@ int run_chat(const ConversationFlags& flags) {
   const RunParts parts{engine, drafting, flags.text, flags.chat, false};
   std::optional<TraceWriter> trace;
   if (!flags.records.trace.empty())
-    trace.emplace(TraceWriter::create(flags.records.trace, {.origin = record_origin(parts)}));
+    trace.emplace(TraceWriter::create(flags.records.trace, {.origin = record_origin(parts)}, flags.records.existing));
   AnswerRecords records(
       flags.records, "chat", [&] { return record_origin(parts); }, [&](const TracedTurn& turn) { trace->add(turn); });
   show_note(kHelp);

@@ -9,8 +9,10 @@ class App;
 
 namespace espalier {
 
-// The exit code: 0, or 1 for a failure that has been reported.
+// The exit code: 0, 1 for a failure that has been reported, or kInterrupted.
 using Command = std::function<int()>;
+
+inline constexpr int kInterrupted = 130;  // as shells have it: 128 and the number of the signal
 
 Command add_generate(CLI::App& app);
 Command add_chat(CLI::App& app);

@@ -88,8 +88,8 @@ class Comparison {
   }
 
   static int interrupted() {
-    fmt::print(stderr, "espalier: interrupted\n");
-    return 1;
+    tell("espalier: interrupted\n");
+    return kInterrupted;
   }
 
   std::string token_at(const Half& half, std::size_t at) const {

@@ -1,7 +1,12 @@
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json_field.h"
+#include "base/json_text.h"
+#include "base/mapped_file.h"
 #include "cli/commands.h"
 #include "cli/draft_flags.h"
 #include "cli/environment.h"
@@ -32,6 +37,44 @@ struct EvalFlags {
   }
 };
 
+// How a run or a suite was begun.
+struct Beginning {
+  std::vector<std::string> words = {};  // behind the program's name
+  std::string directory = {};           // empty: not known
+};
+
+Beginning beginning_of(const std::filesystem::path& folder) {
+  for (const char* name : {"manifest.json", "suite.json"}) {
+    const std::filesystem::path file = folder / name;
+    if (!std::filesystem::exists(file)) continue;
+    const nlohmann::json object = parse_json(read_text_file(file), file.string());
+    const JsonField record(object, file.string());
+    Beginning beginning;
+    if (const auto directory = record.find("directory")) beginning.directory = directory->string();
+    for (const JsonField& word : record.at("command").elements()) beginning.words.push_back(word.string());
+    if (beginning.words.size() < 3 || beginning.words[1] != "eval" || beginning.words[2] != "run")
+      input_error("{}: the command is none of eval run, expected --data or --suite", file.string());
+    beginning.words.erase(beginning.words.begin());
+    return beginning;
+  }
+  input_error("-o {}: neither manifest.json nor suite.json, expected a directory to resume", folder.string());
+}
+
+// A directory knows how it was begun: --resume -o DIR asks for that once more. What is said besides wins.
+void ask_as_before(CLI::App& app, const EvalRequest& request) {
+  if (!request.resume || request.out.empty()) return;
+  const std::string out = std::filesystem::absolute(request.out).string();
+  auto [words, directory] = beginning_of(out);
+  const std::vector<std::string> now = command_line();
+  words.insert(words.end(), now.begin() + std::min<std::ptrdiff_t>(3, std::ssize(now)), now.end());
+  words.insert(words.end(), {"-o", out});
+  std::error_code error;
+  if (!directory.empty()) std::filesystem::current_path(directory, error);  // its paths count from there
+  if (error) input_error("{}: {}, expected the directory that the run was begun in", directory, error.message());
+  std::ranges::reverse(words);
+  app.parse(std::move(words));
+}
+
 int run_eval(const EvalFlags& flags) {
   const RankPlace place = place_from(process_environment);
   const EvalRequest request = flags.complete_request(place);
@@ -49,11 +92,17 @@ int run_eval(const EvalFlags& flags) {
                                               .engine = engine,
                                               .drafting = drafting,
                                               .place = place,
-                                              .cancelled = [&] { return interrupt.interrupted(); },
+                                              .cancelled =
+                                                  [&] {
+                                                    progress.tick();
+                                                    return interrupt.interrupted();
+                                                  },
                                               .listener = &progress});
   if (!outcome.finished) {
-    screen.remark(fmt::format("interrupted after {} of {} turns; --resume goes on", outcome.answered, data.turns()));
-    return 1;
+    progress.end();
+    screen.remark(fmt::format("interrupted; {} of {} turns are kept in {}, --resume -o {} goes on", outcome.answered,
+                              data.turns(), request.out, request.out));
+    return kInterrupted;
   }
   if (place.rank != 0) return 0;  // what is said of the run, its rank 0 says
   print(summary_text(outcome.summary));
@@ -61,8 +110,8 @@ int run_eval(const EvalFlags& flags) {
   return outcome.holds() ? 0 : 1;
 }
 
-// The exit code is 1 when a turn differs, when an experiment failed, or when it was interrupted. Of other ranks than
-// the first it is 0 when all results are there, whatever they say.
+// The exit code is 1 when a turn differs or when an experiment failed. Of other ranks than the first it is 0 when all
+// results are there, whatever they say.
 int run_suite_command(const EvalFlags& flags) {
   const RankPlace place = place_from(process_environment);
   EvalRequest base = flags.complete_request(place);
@@ -84,11 +133,16 @@ int run_suite_command(const EvalFlags& flags) {
                                           .plan = plan,
                                           .engine = engine,
                                           .place = place,
-                                          .cancelled = [&] { return interrupt.interrupted(); },
+                                          .cancelled =
+                                              [&] {
+                                                progress.tick();
+                                                return interrupt.interrupted();
+                                              },
                                           .listener = progress});
   if (!outcome.finished) {
-    screen.remark("interrupted; --resume goes on");
-    return 1;
+    progress.end();
+    screen.remark(fmt::format("interrupted; what is finished is kept in {0}, --resume -o {0} goes on", base.out));
+    return kInterrupted;
   }
   print(outcome.text);
   flush_output();
@@ -101,7 +155,7 @@ void add_run_flags(CLI::App& run, EvalRequest& request) {
       ->type_name("FILE")
       ->allow_extra_args(false);
   run.add_option("-o,--out", request.out, "the directory of the run, which must not exist yet")->type_name("DIR");
-  run.add_flag("--resume", request.resume, "go on with the run in DIR where it was interrupted");
+  run.add_flag("--resume", request.resume, "go on with the run in DIR where it was interrupted; needs no other flag");
   run.add_flag("--baseline", request.baseline, "answer each turn without speculation too, and compare the tokens");
   run.add_option("--baseline-run", request.baseline_run,
                  "compare with the answers of an earlier run without speculation")
@@ -141,8 +195,9 @@ Command add_eval(CLI::App& app) {
       eval->add_subcommand("report", "make a page of tables, figures and trees of runs and suites (docs/report.md)");
   auto report_flags = std::make_shared<ReportFlags>();
   add_report_flags(*report, *report_flags);
-  return [flags, run, report, report_flags] {
+  return [&app, flags, run, report, report_flags] {
     if (report->parsed()) return run_report(*report_flags);
+    if (flags->request.data.empty() && flags->suite.request.suite.empty()) ask_as_before(app, flags->request);
     check_suite_flags(*run, flags->suite);
     return flags->suite.request.suite.empty() ? run_eval(*flags) : run_suite_command(*flags);
   };

@@ -20,10 +20,13 @@ class EvalProgress final : public SuiteListener {
   void begin(std::int64_t turns, std::int64_t finished) override;
   void answered(const TurnRecord& turn) override;
   void end() override;  // wipes the line
+  // To be called again and again while a turn is being answered.
+  void tick();
   void begin_part(const std::string& what, double seconds_left) override;
 
  private:
   using Clock = std::chrono::steady_clock;
+  void show(Clock::time_point now);
 
   bool terminal_;
   bool drawn_ = false;
@@ -38,7 +41,9 @@ class EvalProgress final : public SuiteListener {
   double seconds_ = 0;  // of their answers with speculation
 };
 
-// What the line says: `here` turns took `elapsed` seconds, `done` of `turns` are there in all.
+// What the line says before the first turn of this process has been answered.
+std::string eval_begin_line(std::int64_t done, std::int64_t turns, double elapsed);
+// And from then on: `here` turns took `elapsed` seconds, `done` of `turns` are there in all.
 std::string eval_progress_line(std::int64_t done, std::int64_t turns, std::int64_t here, double elapsed,
                                double tokens_per_second);
 

@@ -7,7 +7,8 @@
 #include <iterator>
 
 #include "base/error.h"
-#include "base/mapped_file.h"
+#include "base/text_stream.h"
+#include "base/untrusted_text.h"
 #include "device/cpu/isa.h"
 
 namespace espalier {
@@ -27,6 +28,14 @@ std::pair<std::int32_t, float> parse_bias(const std::string& text) {
   if (value.empty() || *end != '\0' || std::isnan(bias) || bias == INFINITY)
     input_error("--logit-bias: expected ID=VALUE with a number, got {}", text);
   return {id, bias};
+}
+
+std::uint64_t parse_seed(const std::string& text) {
+  std::uint64_t seed = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seed);
+  if (error != std::errc() || end != text.data() + text.size())
+    input_error("--seed: expected a whole number from 0 to {}, got {}", UINT64_MAX, in_quotes(text));
+  return seed;
 }
 
 void set_bias(const std::vector<std::string>& words, SamplingOptions& sampling) {
@@ -60,6 +69,8 @@ HelpGroup::~HelpGroup() {
 
 void add_model_flag(CLI::App& app, EngineOptions& options) {
   app.add_option("-m,--model", options.model, "GGUF file or Hugging Face folder; without it the default model")
+      ->check(
+          CLI::Validator([](const std::string& text) { return text.empty() ? "expected a path, got none" : ""; }, ""))
       ->type_name("PATH");
 }
 
@@ -90,6 +101,8 @@ void add_engine_flags(CLI::App& app, EngineFlags& flags) {
   app.add_option("-c,--context", options.context,
                  "positions of the context; 0: what the model was made for, at most " + std::to_string(kDefaultContext))
       ->check(CLI::NonNegativeNumber)
+      ->check(CLI::Validator(
+          [](const std::string& text) { return text == "1" ? "expected at least 2 positions, or 0, got 1" : ""; }, ""))
       ->default_str("0")
       ->type_name("N");
   app.add_flag("-v,--verbose", flags.verbose, "say more on standard error");
@@ -117,9 +130,11 @@ void add_sampling_flags(CLI::App& app, TextOptions& options) {
          "add VALUE to the logit of token ID; may be repeated")
       ->type_name("ID=VALUE")
       ->allow_extra_args(false);
-  app.add_option("--seed", generate.seed, "the same seed gives the same text")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
+  app.add_option_function<std::string>(
+         "--seed", [&generate](const std::string& text) { generate.seed = parse_seed(text); },
+         "the same seed gives the same text")
+      ->default_str("0")
+      ->type_name("N");
   app.add_option("--stop", options.stop, "end the answer before this text; may be repeated")
       ->type_name("TEXT")
       ->allow_extra_args(false);
@@ -138,9 +153,15 @@ void add_chat_flags(CLI::App& app, ChatSettings& settings) {
       ->type_name("YYYY-MM-DD");
 }
 
+void add_force_flag(CLI::App& app, Existing& existing) {
+  app.add_flag_callback(
+      "--force", [&existing] { existing = Existing::replace; }, "replace a file that exists");
+}
+
 void add_record_flags(CLI::App& app, RecordOptions& options) {
   app.add_option("--trace", options.trace, "write every round to this file: trees, choices, times (docs/traces.md)")
       ->type_name("FILE");
+  add_force_flag(app, options.existing);
   app.add_option("--dump-dir", options.dump_folder,
                  "where to leave a dump of an answer that fails, for espalier replay; without it here")
       ->type_name("DIR");
@@ -163,7 +184,7 @@ EngineOptions engine_options(const EngineFlags& flags) {
 
 std::string read_prompt(const std::optional<std::string>& prompt, const std::string& file) {
   if (prompt && !file.empty()) throw InputError("PROMPT and --file: expected only one of them");
-  if (!file.empty()) return read_text_file(file);
+  if (!file.empty()) return read_text_stream(file);
   if (!prompt) throw InputError("PROMPT is missing: give a text, - for standard input, or --file FILE");
   return *prompt == "-" ? read_standard_input() : *prompt;
 }

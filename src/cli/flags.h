@@ -45,6 +45,8 @@ void add_engine_flags(CLI::App& app, EngineFlags& flags);
 void add_sampling_flags(CLI::App& app, TextOptions& options);
 void add_chat_flags(CLI::App& app, ChatSettings& settings);
 void add_prompt_flags(CLI::App& app, PromptFlags& flags);
+// --force, for outputs that the user names.
+void add_force_flag(CLI::App& app, Existing& existing);
 void add_record_flags(CLI::App& app, RecordOptions& options);
 
 // With the places of this process, and what its environment says of modes.

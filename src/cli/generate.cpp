@@ -2,7 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "base/whole_file.h"
+#include "base/output_file.h"
 #include "cli/answer_screen.h"
 #include "cli/commands.h"
 #include "cli/draft_flags.h"
@@ -54,13 +54,13 @@ int run_generate(const GenerateFlags& flags) {
                                                     asked.logprobs >= 0, drafting.reason()}))
                    : "\n");
   flush_output();
-  if (!trace.empty()) write_whole_file(flags.records.trace, trace);
+  if (!trace.empty()) write_output(flags.records.trace, flags.records.existing, trace);
   const GenerateResult& generated = result.generated;
   screen.detail(fmt::format("{} prompt tokens in {:.2f} s, {}", result.prompt.size(), generated.prefill_seconds,
                             answer_line(generated, drafting.name())));
   if (generated.finish_reason != FinishReason::cancelled) return 0;
-  fmt::print(stderr, "espalier: interrupted after {} tokens\n", generated.tokens.size());
-  return 1;
+  tell(fmt::format("espalier: interrupted after {} tokens\n", generated.tokens.size()));
+  return kInterrupted;
 }
 
 }  // namespace

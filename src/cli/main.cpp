@@ -1,11 +1,14 @@
 #include <CLI/CLI.hpp>
 #include <csignal>
 #include <cstdio>
+#include <filesystem>
 #include <map>
 #include <new>
 
 #include "base/error.h"
 #include "cli/commands.h"
+#include "cli/help.h"
+#include "cli/output.h"
 #include "engine/build_facts.h"
 
 namespace espalier {
@@ -17,7 +20,7 @@ constexpr std::string_view kCommands =
     "generate, chat, compare, tree, inspect, tokenize, perplexity, bench, eval, trace, replay or quantize";
 
 int report(std::string_view message, int code) {
-  fmt::print(stderr, "espalier: {}\n", message);
+  tell(fmt::format("espalier: {}\n", message));
   return code;
 }
 
@@ -26,9 +29,18 @@ std::string first_line(const std::string& text) {
   return text.substr(0, text.find('\n'));
 }
 
+int show(std::string_view text) {
+  print(text);
+  flush_output();
+  return 0;
+}
+
 int run(int argc, char** argv) {
   CLI::App app("Espalier: language models on your own machine, the same text every time.", "espalier");
-  app.set_version_flag("--version", fmt::format("espalier {}", build_version()));
+  app.set_version_flag("--version", fmt::format("espalier {}", build_version()), "the version");
+  app.set_help_flag("-h,--help", "the options that are used most");
+  app.set_help_all_flag("--help-all", "all options");
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);  // commands inherit it
   app.require_subcommand(0, 1);
   std::map<std::string, Command> commands = {{"generate", add_generate(app)},
                                              {"chat", add_chat(app)},
@@ -46,8 +58,12 @@ int run(int argc, char** argv) {
                        // refused
   try {
     app.parse(argc, argv);
-  } catch (const CLI::Success& help) {
-    return app.exit(help);
+  } catch (const CLI::CallForHelp&) {
+    return show(help_text(app, HelpExtent::usual));
+  } catch (const CLI::CallForAllHelp&) {
+    return show(help_text(app, HelpExtent::all));
+  } catch (const CLI::CallForVersion&) {
+    return show("espalier " ESPALIER_VERSION "\n");
   } catch (const CLI::ParseError& error) {
     return report(first_line(error.what()) + " (espalier --help tells more)", kUsage);
   }
@@ -65,11 +81,17 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   using namespace espalier;
-  std::signal(SIGPIPE, SIG_IGN);  // a closed pipe is a failed write, reported like any other
+  open_missing_descriptors();
+  std::signal(SIGPIPE, SIG_IGN);  // a closed pipe is a failed write; the work is given up in good order
   try {
     return run(argc, argv);
+  } catch (const OutputClosed&) {
+    std::signal(SIGPIPE, SIG_DFL);  // the end that pipes expect, without a word
+    return std::raise(SIGPIPE);
   } catch (const InputError& error) {
     return report(error.what(), kUsage);
+  } catch (const std::filesystem::filesystem_error& error) {
+    return report(fmt::format("{}: {}", error.path1().string(), error.code().message()), kUsage);
   } catch (const std::bad_alloc&) {
     return report("out of memory", kFailure);
   } catch (const std::exception& error) {

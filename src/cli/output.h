@@ -1,11 +1,21 @@
-// Standard output. Throws DeviceError when writing fails (a full disk, a closed pipe).
+// Standard output and standard error.
 #pragma once
 
 #include <string_view>
 
 namespace espalier {
 
+// Whoever read standard output has gone: no error, but there is nobody left to work for.
+struct OutputClosed {};
+
+// Throws DeviceError when standard output does not take it (a full disk), OutputClosed where its reader has gone.
 void print(std::string_view text);
 void flush_output();
+// To standard error; what that does not take is lost, and the work goes on.
+void tell(std::string_view text);
+
+// Where the program was started without one of the three, /dev/null stands in for it, so that no file gets its number.
+// It can be read only: an answer that nobody can have is still an error.
+void open_missing_descriptors();
 
 }  // namespace espalier

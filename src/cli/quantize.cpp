@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/thread_pool.h"
 #include "cli/commands.h"
+#include "cli/flags.h"
 #include "cli/interrupt.h"
 #include "cli/output.h"
 #include "cli/progress.h"
@@ -26,7 +27,7 @@ struct QuantizeFlags {
   std::string out;
   std::string type;
   int threads = 0;  // 0: one per core
-  bool force = false;
+  Existing existing = Existing::refuse;
   bool verbose = false;
 };
 
@@ -192,27 +193,29 @@ bool is_part_of(const std::filesystem::path& out, const std::filesystem::path& i
 }
 
 void check_target(const QuantizeFlags& flags, const Gguf& source) {
-  if (!std::filesystem::exists(flags.out)) return;
-  if (!std::filesystem::is_regular_file(flags.out)) input_error("{}: expected a name for a new file", flags.out);
-  if (is_part_of(flags.out, flags.in, source.integer("split.count").value_or(0)))
+  if (std::filesystem::is_regular_file(flags.out) &&
+      is_part_of(flags.out, flags.in, source.integer("split.count").value_or(0)))
     input_error("{}: IN and OUT are the same file, expected another name", flags.out);
-  if (!flags.force) input_error("{}: the file exists, expected a new name or --force", flags.out);
+  check_output(flags.out, flags.existing);
 }
 
 void print_summary(const std::vector<Conversion>& conversions, const QuantizeFlags& flags, std::uint64_t bytes) {
   Table table;
+  std::string text;
   bool coarse = false;
   for (const Conversion& conversion : conversions) {
     table.add(conversion);
     coarse = coarse || (is_block_quantised(conversion.from->type) && !conversion.kept());
     if (flags.verbose)
-      print(
-          fmt::format("{:<42} {:>5} -> {}\n", conversion.from->name, name(conversion.from->type), name(conversion.to)));
+      text +=
+          fmt::format("{:<42} {:>5} -> {}\n", conversion.from->name, name(conversion.from->type), name(conversion.to));
   }
-  print(table.text());
+  text += table.text();
   if (coarse)
-    print("note: what a block format has lost does not come back; quantise from f16 or f32 for best results\n");
-  print(fmt::format("{}: {:.2f} MB\n", flags.out, static_cast<double>(bytes) / 1e6));
+    text += "note: what a block format has lost does not come back; quantise from f16 or f32 for best results\n";
+  text += fmt::format("{}: {:.2f} MB\n", flags.out, static_cast<double>(bytes) / 1e6);
+  if (flags.out == "-") return tell(text);  // the file is there
+  print(text);
   flush_output();
 }
 
@@ -223,10 +226,10 @@ int run_quantize(const QuantizeFlags& flags) {
   check_target(flags, source);
   const DType wanted = *parse_dtype(flags.type);
   const std::vector<Conversion> conversions = plan_conversions(source, wanted);
-  GgufWriter writer(flags.out, plan_file(flags.in, source, conversions, wanted));
+  GgufWriter writer(flags.out, plan_file(flags.in, source, conversions, wanted), flags.existing);
   if (!write_tensors(conversions, flags, writer)) {
-    fmt::print(stderr, "espalier: interrupted, nothing was written\n");
-    return 1;
+    tell("espalier: interrupted, nothing was written\n");
+    return kInterrupted;
   }
   print_summary(conversions, flags, writer.bytes_written());
   return 0;
@@ -238,7 +241,7 @@ Command add_quantize(CLI::App& app) {
   CLI::App* command = app.add_subcommand("quantize", "write a GGUF model with its matrices in another type");
   auto flags = std::make_shared<QuantizeFlags>();
   command->add_option("IN", flags->in, "a GGUF file, or the first of a split set")->required();
-  command->add_option("OUT", flags->out, "the GGUF file to write")->required();
+  command->add_option("OUT", flags->out, "the GGUF file to write; - is standard output")->required();
   command->add_option("--type", flags->type, "the type of the matrices: f16, q8_0, q4_0 or q4_1")
       ->required()
       ->check(CLI::IsMember({"f16", "q8_0", "q4_0", "q4_1"}))
@@ -247,7 +250,7 @@ Command add_quantize(CLI::App& app) {
       ->check(CLI::Range(0, 256))
       ->capture_default_str()
       ->type_name("N");
-  command->add_flag("--force", flags->force, "replace OUT if it exists");
+  add_force_flag(*command, flags->existing);
   command->add_flag("-v,--verbose", flags->verbose, "list every tensor");
   return [flags] { return run_quantize(*flags); };
 }

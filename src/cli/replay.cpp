@@ -3,10 +3,10 @@
 #include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/mapped_file.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/interrupt.h"
@@ -28,8 +28,8 @@ struct ReplayFlags {
 
 // A dump is JSON as it is, a trace is compressed.
 bool is_dump(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return file.get() == '{';
+  const MappedFile file(path);
+  return !file.bytes().empty() && static_cast<char>(file.bytes().front()) == '{';
 }
 
 // What is wrong with a record is told with its place.

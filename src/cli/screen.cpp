@@ -2,14 +2,16 @@
 
 #include <fmt/format.h>
 
+#include "cli/output.h"
+
 namespace espalier {
 
 void Screen::remark(std::string_view line) {
-  fmt::print(stderr, "espalier: {}\n", line);
+  tell(fmt::format("espalier: {}\n", line));
 }
 
 void Screen::detail(std::string_view line) {
-  if (verbose_) fmt::print(stderr, "{}\n", line);
+  if (verbose_) tell(fmt::format("{}\n", line));
 }
 
 void Screen::progress(std::string_view work, double share) {

@@ -39,7 +39,7 @@ struct DiffFlags {
 
 // To be called at the end of a trace.
 void tell_truncated(const TraceReader& reader) {
-  if (const auto note = reader.truncation()) fmt::print(stderr, "espalier: {}\n", *note);
+  if (const auto note = reader.truncation()) tell(fmt::format("espalier: {}\n", *note));
 }
 
 // Ids as text where a model's tokenizer is at hand, else as numbers.

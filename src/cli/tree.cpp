@@ -1,10 +1,7 @@
 #include <CLI/CLI.hpp>
-#include <cerrno>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
 
 #include "base/error.h"
+#include "base/output_file.h"
 #include "cli/answer_screen.h"
 #include "cli/commands.h"
 #include "cli/draft_flags.h"
@@ -28,6 +25,7 @@ struct TreeFlags {
   DraftOptions drafting;
   std::optional<std::int64_t> round;
   std::string svg;
+  Existing existing = Existing::refuse;
   std::string colour = "auto";
 };
 
@@ -69,23 +67,9 @@ std::string text_before(const TextResult& result, std::int64_t prefix, const Tok
   return text.empty() ? "the prompt" : quoted_token(text);
 }
 
-// Complete or not at all: under another name first.
-void write_file(const std::string& path, const std::string& content) {
-  const std::string partial = path + ".part";
-  std::ofstream file(partial, std::ios::binary);
-  file << content;
-  file.close();
-  if (file.fail() || std::rename(partial.c_str(), path.c_str()) != 0) {
-    const std::string reason = std::strerror(errno);
-    std::error_code ignored;
-    std::filesystem::remove(partial, ignored);
-    device_error("{}: cannot write: {}", path, reason);
-  }
-}
-
-// Answers the prompt as far as needed; the round that is to be shown, with its words.
-TreePicture find_round(const TreeFlags& flags, const std::string& prompt, const OpenEngine& engine,
-                       Drafting& drafting) {
+// Answers the prompt as far as needed; the round that is to be shown, with its words. Nothing: it was interrupted.
+std::optional<TreePicture> find_round(const TreeFlags& flags, const std::string& prompt, const OpenEngine& engine,
+                                      Drafting& drafting) {
   const Tokenizer& tokenizer = *engine.text->tokenizer;
   Answering answering(engine, &drafting, flags.prompt.chat);
   RoundKeeper keeper(flags.round, tokenizer, drafting.drafters());
@@ -95,7 +79,7 @@ TreePicture find_round(const TreeFlags& flags, const std::string& prompt, const 
   events.on_round = [&](const Round& round) { keeper.look(round); };
   events.cancelled = [&] { return interrupt.interrupted() || keeper.done(); };
   const TextResult result = answering.answer(prompt, flags.prompt.raw, flags.text, events);
-  if (interrupt.interrupted()) throw DeviceError("interrupted");
+  if (interrupt.interrupted()) return std::nullopt;
   if (keeper.rounds() == 0) throw InputError("the answer is complete after its first token: there is no round to show");
   if (!keeper.picture())
     input_error("--round: expected 0 to {}, the last round of this answer, got {}", keeper.rounds() - 1, *flags.round);
@@ -110,14 +94,21 @@ int run_tree(const TreeFlags& flags) {
   const EngineOptions options = engine_options(flags.engine);
   DraftPlan plan = plan_drafting(flags.drafting, options.places);
   plan.tree.chooses_nodes = flags.drafting.chooses_nodes;  // else a picture is the same every time
+  if (!flags.svg.empty()) check_output(flags.svg, flags.existing);
   const std::string prompt = prompt_text(flags.prompt);
   Screen screen(flags.engine.verbose);
   const OpenEngine engine = open_engine(options, &screen);
   Drafting drafting(plan, engine, flags.text.generate.seed);
-  const TreePicture picture = find_round(flags, prompt, engine, drafting);
-  print(render_tree_text(picture, {.width = screen_width(), .colour = stdout_wants_colour(flags.colour)}));
-  flush_output();
-  if (!flags.svg.empty()) write_file(flags.svg, render_tree_svg(picture));
+  const std::optional<TreePicture> picture = find_round(flags, prompt, engine, drafting);
+  if (!picture) {
+    screen.remark("interrupted");
+    return kInterrupted;
+  }
+  if (flags.svg != "-") {
+    print(render_tree_text(*picture, {.width = screen_width(), .colour = stdout_wants_colour(flags.colour)}));
+    flush_output();
+  }
+  if (!flags.svg.empty()) write_output(flags.svg, flags.existing, render_tree_svg(*picture));
   return 0;
 }
 
@@ -132,7 +123,9 @@ Command add_tree(CLI::App& app) {
       ->add_option("--round", flags->round, "which round, from 0; without it one that accepted more than any before it")
       ->check(CLI::NonNegativeNumber)
       ->type_name("N");
-  command->add_option("--svg", flags->svg, "write the picture to this file too")->type_name("FILE");
+  command->add_option("--svg", flags->svg, "write the picture to this file too; -: to standard output, alone")
+      ->type_name("FILE");
+  add_force_flag(*command, flags->existing);
   command->add_option("--color", flags->colour, "auto (on a terminal, unless NO_COLOR is set), always or never")
       ->check(CLI::IsMember({"auto", "always", "never"}))
       ->type_name("WHEN");

@@ -5,10 +5,8 @@
 namespace espalier {
 
 void check_record_options(const RecordOptions& options) {
-  if (options.trace.empty()) return;
-  const std::filesystem::path folder = std::filesystem::path(options.trace).parent_path();
-  if (!folder.empty() && !std::filesystem::is_directory(folder))
-    input_error("--trace {}: no such directory as {}", options.trace, folder.string());
+  if (options.trace == "-") throw InputError("--trace -: expected a file, standard output has the answer");
+  if (!options.trace.empty()) check_output(options.trace, options.existing);
 }
 
 AnswerRecords::AnswerRecords(const RecordOptions& options, PromptId prompt, std::function<RecordOrigin()> origin,

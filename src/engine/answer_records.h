@@ -14,7 +14,8 @@
 namespace espalier {
 
 struct RecordOptions {
-  std::string trace = {};        // empty: none
+  std::string trace = {};  // empty: none
+  Existing existing = Existing::refuse;
   std::string dump_folder = {};  // empty: the current one
 };
 // What can be told before a model is loaded.

@@ -1,12 +1,12 @@
 #include "engine/cache_file.h"
 
-#include <fmt/format.h>
-#include <unistd.h>
-
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
-#include <thread>
+
+#include "base/error.h"
+#include "base/temporary_file.h"
+#include "base/whole_file.h"
 
 namespace espalier {
 namespace {
@@ -45,18 +45,13 @@ std::optional<Json> read_cache_file(const std::filesystem::path& path) {
 bool write_cache_file(const std::filesystem::path& path, const Json& object) {
   std::error_code error;
   std::filesystem::create_directories(path.parent_path(), error);
-  // Threads of one process may write the same file.
-  const auto thread = std::hash<std::thread::id>()(std::this_thread::get_id());
-  const std::filesystem::path partial = fmt::format("{}.{}.{:x}", path.string(), getpid(), thread);
-  {
-    std::ofstream file(partial, std::ios::binary);
-    file << object.dump(2, ' ', false, Json::error_handler_t::replace) << "\n";
-    file.close();
-    if (file) std::filesystem::rename(partial, path, error);
-    if (file && !error) return true;
+  remove_leftovers(path.parent_path());
+  try {
+    write_whole_file(path, object.dump(2, ' ', false, Json::error_handler_t::replace) + "\n", Durability::quick);
+    return true;
+  } catch (const DeviceError&) {
+    return false;
   }
-  std::filesystem::remove(partial, error);
-  return false;
 }
 
 }  // namespace espalier

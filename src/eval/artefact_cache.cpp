@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/mapped_file.h"
 #include "base/sha256.h"
+#include "base/temporary_file.h"
 #include "base/whole_file.h"
 #include "eval/process_life.h"
 
@@ -66,14 +67,6 @@ double age_of(const fs::path& path, std::error_code& error) {
   return error ? 0 : std::chrono::duration<double>(fs::file_time_type::clock::now() - changed).count();
 }
 
-// What processes that were killed have left under temporary names.
-void remove_leftovers(const fs::path& folder, double stale_seconds) {
-  std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(folder, ignored))
-    if (entry.path().extension() == ".tmp" && age_of(entry.path(), ignored) > stale_seconds)
-      fs::remove(entry.path(), ignored);
-}
-
 }  // namespace
 
 // A file that exists while its owner makes the artefact.
@@ -90,17 +83,15 @@ class ArtefactCache::Lock {
 
   // The file appears with its owner's name in it, or not at all.
   Answer take() {
-    const fs::path mine = fmt::format("{}.{}.tmp", path_.string(), ::getpid());
     try {
-      write_whole_file(mine, owner_);
+      const TemporaryFile mine(path_);
+      write_all(mine.descriptor(), owner_, path_);
+      owned_ = ::link(mine.path().c_str(), path_.c_str()) == 0;
+      if (owned_) return Answer::taken;
+      return errno == EEXIST ? Answer::busy : Answer::impossible;
     } catch (const DeviceError&) {
       return Answer::impossible;
     }
-    owned_ = ::link(mine.c_str(), path_.c_str()) == 0;
-    const int reason = errno;
-    ::unlink(mine.c_str());
-    if (owned_) return Answer::taken;
-    return reason == EEXIST ? Answer::busy : Answer::impossible;
   }
 
   // Only one process at a time looks and removes: what it saw is what it removes. The guard's own lock ends with its
@@ -147,7 +138,7 @@ std::string ArtefactCache::get(std::string_view kind, std::string_view descripti
     lock.break_if_stale();
     std::this_thread::sleep_for(pause);
   }
-  remove_leftovers(*folder_, stale_seconds_);
+  remove_leftovers(*folder_);
   std::string content = build();
   keep(path, content);
   return content;

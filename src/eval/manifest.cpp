@@ -28,13 +28,6 @@ Json load_average() {
   return getloadavg(loads.data(), 3) == 3 ? Json(loads) : Json();
 }
 
-Json command_line() {
-  std::ifstream file("/proc/self/cmdline", std::ios::binary);
-  Json words = Json::array();
-  for (std::string word; std::getline(file, word, '\0');) words.push_back(word);
-  return words;
-}
-
 Json data_json(const EvalRequest& request, const PromptSet& data) {
   Json files = Json::array();
   for (const PromptFile& file : data.files)
@@ -91,6 +84,13 @@ Json configuration_json(const ManifestParts& parts) {
 
 }  // namespace
 
+std::vector<std::string> command_line() {
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  std::vector<std::string> words;
+  for (std::string word; std::getline(file, word, '\0');) words.push_back(word);
+  return words;
+}
+
 Json program_json(const OpenEngine& engine) {
   return commit_is_known() ? Json() : hash_json(folder_sha256("/proc/self/exe", engine.places.cache));
 }
@@ -102,6 +102,7 @@ Json new_manifest(const ManifestParts& parts) {
           {"program", program_json(parts.engine)},
           {"compiler", {{"name", build_compiler()}, {"flags", build_flags()}}},
           {"command", command_line()},
+          {"directory", std::filesystem::current_path().string()},
           {"configuration", configuration_json(parts)},
           {"environment", variables_json(parts.request)},
           {"machine", machine_json()},

@@ -54,6 +54,9 @@ void note_end(nlohmann::ordered_json& manifest, nlohmann::ordered_json ranks);
 nlohmann::ordered_json rank_start(int threads);
 nlohmann::ordered_json rank_end();
 
+// What this process was started with, the program's name first.
+std::vector<std::string> command_line();
+
 // Which program this is, by the hash of its file; null where the commit says it.
 nlohmann::ordered_json program_json(const OpenEngine& engine);
 

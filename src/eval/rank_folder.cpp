@@ -3,6 +3,7 @@
 #include <charconv>
 
 #include "base/error.h"
+#include "base/temporary_file.h"
 #include "base/whole_file.h"
 #include "eval/process_life.h"
 
@@ -34,6 +35,7 @@ std::optional<int> rank_of_folder(std::string_view name) {
 
 RankFolder::RankFolder(const std::filesystem::path& path, const RankPlace& place, bool resume, Json facts)
     : path_(made(path, resume)), journal_(path_ / kJournalName) {
+  remove_leftovers(path_);
   life_ = {{"rank", place.rank}, {"world", place.world}, {"process", this_process()}};
   if (facts.is_object()) life_.update(facts);
   life_["ended"] = false;

@@ -1,7 +1,5 @@
 #include "eval/run_folder.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -9,6 +7,7 @@
 #include "base/error.h"
 #include "base/json_text.h"
 #include "base/mapped_file.h"
+#include "base/temporary_file.h"
 #include "base/untrusted_text.h"
 #include "base/whole_file.h"
 #include "eval/rank_folder.h"
@@ -37,6 +36,10 @@ std::string turns_text(const std::vector<TurnRecord>& turns) {
   return text + "\n]\n";
 }
 
+[[noreturn]] void refuse_existing(const std::filesystem::path& path) {
+  input_error("{}: exists already, expected a new directory, or --resume", path.string());
+}
+
 // What may differ is taken over from the other manifest.
 void forgive(Json& manifest, const Json& then, const char* field) {
   const Json::json_pointer pointer(field);
@@ -61,21 +64,13 @@ std::optional<std::string> first_other_field(const Json& now, const Json& then, 
 }
 
 RunFolder RunFolder::create(const std::filesystem::path& path, const Json& manifest) {
-  if (std::filesystem::exists(path))
-    input_error("{}: exists already, expected a new directory, or --resume", path.string());
-  const std::filesystem::path temporary = fmt::format("{}.{}.tmp", path.string(), getpid());
-  std::error_code error;
-  if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path(), error);
-  if (!std::filesystem::create_directory(temporary, error))
-    device_error("{}: cannot create the directory: {}", path.string(), error.message());
-  try {
-    write_whole_file(temporary / kManifest, pretty(manifest));
-    std::filesystem::rename(temporary, path, error);
-    if (error) device_error("{}: cannot create the directory: {}", path.string(), error.message());
-  } catch (...) {
-    std::filesystem::remove_all(temporary, error);
-    throw;
-  }
+  if (std::filesystem::exists(path)) refuse_existing(path);
+  std::error_code ignored;
+  if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path(), ignored);
+  remove_leftovers(path.parent_path());
+  TemporaryDirectory temporary(path);
+  write_whole_file(temporary.path() / kManifest, pretty(manifest));
+  if (!temporary.take_free_name(path)) refuse_existing(path);
   return RunFolder(path);
 }
 
@@ -85,6 +80,7 @@ RunFolder RunFolder::open(const std::filesystem::path& path, const Json& manifes
   const bool same_world = manifest.value("world", 1) == folder.manifest().value("world", 1);
   if (const auto other = folder.first_other(manifest, /*same_threads=*/same_world))
     input_error("--resume: {} as in {}", *other, (path / kManifest).string());
+  remove_leftovers(path);
   return folder;
 }
 
@@ -99,7 +95,7 @@ std::optional<RunFolder> RunFolder::join(const std::filesystem::path& path, cons
                                          const std::function<bool()>& cancelled) {
   if (!await_rank_0(path / kManifest, seconds, cancelled)) return std::nullopt;
   RunFolder folder(path);
-  if (folder.finished()) input_error("{}: exists already, expected a new directory, or --resume", path.string());
+  if (folder.finished()) refuse_existing(path);
   follow(path, manifest);
   if (const auto other =
           first_other_field(manifest.value("world", Json()), folder.manifest().value("world", Json()), "world"))

@@ -1,5 +1,5 @@
 // HumanEval's own scoring (arXiv 2107.03374): an answer passes when the given tests run through on it. What of a chat
-// answer is the code, and which program judges it. Pure functions; whoever runs the program needs a sandbox
+// answer is the code, and which programs judge it. Pure functions; whoever runs the programs needs a sandbox
 // (sandbox.h).
 #pragma once
 
@@ -25,9 +25,16 @@ std::vector<HumanEvalProblem> read_humaneval(const std::filesystem::path& path);
 // whole answer. A fence that is never closed goes to the end, as in an answer that was cut.
 std::string code_of_answer(std::string_view answer, std::string_view entry_point);
 
-// The program that judges an answer; it prints `proof` as its last line when, and only when, every test has run
-// through: an exit status alone could be the answer's own doing. Code that defines the function follows the prompt,
-// whose imports and helpers it may use; any other code is taken for the body, and indented where it is not.
-std::string judging_program(const HumanEvalProblem& problem, std::string_view answer, std::string_view proof);
+// Two programs that judge an answer together (run_sandboxed_pair). `candidate` has the answer's code and is told the
+// arguments of a call, no more; `judge` has the tests, and asks it for every call that they make. Only plain values
+// pass between them, spelled out as JSON. The judge ends with status 0 when, and only when, every test has run through:
+// it executes nothing of the answer, and its memory, its descriptors and its expected values are out of the answer's
+// reach. Code that defines the function follows the prompt, whose imports and helpers it may use; any other code is
+// taken for the body, and indented where it is not.
+struct Trial {
+  std::string judge = {};
+  std::string candidate = {};
+};
+Trial trial_of(const HumanEvalProblem& problem, std::string_view answer);
 
 }  // namespace espalier

@@ -16,8 +16,18 @@ const HumanEvalProblem kTwice{
     .test = "def check(candidate):\n    assert candidate(2) == 4\n    assert candidate(-1) == -2\n"};
 
 bool passes(std::string_view answer) {
-  const SandboxResult result = run_sandboxed(judging_program(kTwice, answer, "proof"), Confinement::limits_only);
-  return result.end == SandboxEnd::finished && result.output.ends_with("\nproof\n");
+  const Trial trial = trial_of(kTwice, answer);
+  return run_sandboxed_pair(trial.judge, trial.candidate, Confinement::limits_only).end == SandboxEnd::finished;
+}
+
+// An answer that is right, of a function with one argument.
+bool passes(const std::string& test, const std::string& code) {
+  const HumanEvalProblem problem{.task_id = "HumanEval/1",
+                                 .prompt = "def f(x):\n    \"\"\"Does it.\"\"\"\n",
+                                 .entry_point = "f",
+                                 .test = "def check(candidate):\n    " + test + "\n"};
+  const Trial trial = trial_of(problem, "```python\n" + code + "\n```");
+  return run_sandboxed_pair(trial.judge, trial.candidate, Confinement::limits_only).end == SandboxEnd::finished;
 }
 
 TEST(HumanEval, TheCodeIsTheFirstBlockThatDefinesTheFunction) {
@@ -42,6 +52,60 @@ TEST(HumanEval, AWrongOneDoesNotWhateverItDoes) {
   EXPECT_FALSE(passes(""));
   EXPECT_FALSE(passes("```python\nimport os\ndef twice(x):\n    os._exit(0)\n```"));
   EXPECT_FALSE(passes("```python\nimport sys\nsys.exit(0)\ndef twice(x):\n    return 0\n```"));
+  EXPECT_FALSE(passes("```python\ndef twice(x:\n    return 2 * x\n```"));
+}
+
+TEST(HumanEval, ItsOwnIdeaOfBeingEqualDoesNotHelp) {
+  EXPECT_FALSE(
+      passes("```python\nclass Equal:\n    def __eq__(self, other): return True\n"
+             "def twice(x):\n    return Equal()\n```"));
+  EXPECT_FALSE(
+      passes("```python\nclass Equal(int):\n    def __eq__(self, other): return True\n"
+             "def twice(x):\n    return Equal(1)\n```"));
+}
+
+TEST(HumanEval, NeitherTestsNorAProofAreWithinReachOfTheAnswer) {
+  const Trial trial = trial_of(kTwice, "    return 2 * x\n");
+  EXPECT_EQ(trial.candidate.find("assert"), std::string::npos);
+  EXPECT_EQ(trial.judge.find("return 2 * x"), std::string::npos);
+  // All that it can read of its own input and channel, and all that it can say there.
+  EXPECT_FALSE(
+      passes("```python\nimport os, sys\nos.lseek(0, 0, 0)\nseen = os.read(0, 1 << 20)\n"
+             "os.write(1, seen)\nsys.stdout.flush()\nos._exit(0)\ndef twice(x): return 0\n```"));
+  EXPECT_FALSE(
+      passes("```python\nimport os\nos.write(3, b'\"ready\"\\n' * 9)\nos._exit(0)\n"
+             "def twice(x): return 0\n```"));
+  EXPECT_FALSE(
+      passes("```python\nimport os\nos.write(3, b'{\"passed\": true}\\n' * 9)\n"
+             "def twice(x): return 0\n```"));
+}
+
+TEST(HumanEval, EveryPlainValuePassesBetweenTheTwoAsItIs) {
+  for (const char* value : {"None", "True", "7", "10 ** 5000", "-0.5", "float('inf')", "'a\\u00e9\\n\"'",
+                            "[1, (2, 3), {4}]", "{'a': [1], 2: ()}", "b'\\x00\\xff'", "1j", "frozenset({1})", "set()",
+                            "__import__('fractions').Fraction(1, 3)"}) {
+    const std::string text = value;
+    EXPECT_TRUE(passes("v = " + text + "; r = candidate(v); assert r == v and type(r) is type(v)",
+                       "def f(x):\n    assert x == " + text + "\n    return x"))
+        << text;
+  }
+  EXPECT_TRUE(passes("assert candidate('aab') == {'a': 2, 'b': 1}",
+                     "import collections\ndef f(x):\n    return collections.Counter(x)"));
+}
+
+TEST(HumanEval, WhatAnAnswerRaisesIsRaisedInTheTest) {
+  EXPECT_TRUE(
+      passes("\n    try: candidate(1)\n    except ValueError as e: assert str(e) == 'no'\n    else: assert False",
+             "def f(x):\n    raise ValueError('no')"));
+  EXPECT_FALSE(passes("candidate(1)", "def f(x):\n    raise ValueError('no')"));
+}
+
+TEST(HumanEval, ATestMayUseTheHelpersOfThePrompt) {
+  HumanEvalProblem problem = kTwice;
+  problem.test = "def check(candidate):\n    assert candidate(helper(2)) == 4\n";
+  // An answer that changes the helper changes its own only.
+  const Trial trial = trial_of(problem, "```python\ndef helper(x): return 0\ndef twice(x):\n    return 0\n```");
+  EXPECT_EQ(run_sandboxed_pair(trial.judge, trial.candidate, Confinement::limits_only).end, SandboxEnd::failed);
 }
 
 TEST(HumanEval, ProblemsAreReadAndOtherLinesLeftOut) {

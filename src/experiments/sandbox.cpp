@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <grp.h>
+#include <linux/close_range.h>
 #include <linux/mount.h>
 #include <poll.h>
 #include <sched.h>
@@ -9,6 +10,7 @@
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -30,6 +32,7 @@ namespace {
 
 constexpr unsigned kNobody = 65534;
 constexpr std::size_t kShownOutput = 4096;
+constexpr int kFirstOfOurs = 16;  // our descriptors stay clear of those that a program gets
 constexpr int kNamespaces = CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWNS | CLONE_NEWIPC;
 
 class File {
@@ -48,10 +51,16 @@ class File {
   int descriptor_;
 };
 
+File out_of_the_way(int descriptor) {
+  const File low(descriptor);
+  File file(::fcntl(low.get(), F_DUPFD_CLOEXEC, kFirstOfOurs));
+  if (file.get() < 0) device_error("sandbox: fcntl: {}", std::strerror(errno));
+  return file;
+}
+
 // A file without a name that holds `text`.
 File memory_file(const char* name, std::string_view text) {
-  File file(::memfd_create(name, MFD_CLOEXEC));
-  if (file.get() < 0) device_error("sandbox: memfd_create: {}", std::strerror(errno));
+  File file = out_of_the_way(::memfd_create(name, MFD_CLOEXEC));
   while (!text.empty()) {
     const ssize_t count = ::write(file.get(), text.data(), text.size());
     if (count < 0) device_error("sandbox: write: {}", std::strerror(errno));
@@ -78,6 +87,7 @@ struct Launch {
   std::string folder = {};  // unconfined: where it starts
   std::string uid_map = {}, gid_map = {}, tmp_options = {};
   int input = -1, output = -1, complaint = -1;
+  int channel = -1;  // none
   bool root = false;
 };
 
@@ -152,6 +162,10 @@ void arrange_files(const Launch& launch) {
   std::signal(SIGPIPE, SIG_DFL);
   const bool connected = ::dup2(launch.input, 0) == 0 && ::dup2(launch.output, 1) == 1 && ::dup2(launch.output, 2) == 2;
   require(launch, connected, "dup2");
+  if (launch.channel >= 0) require(launch, ::dup2(launch.channel, kChannel) == kChannel, "dup2");
+  // Everything else ends with execve: a file of ours that somebody opened without O_CLOEXEC too.
+  const unsigned others = launch.channel >= 0 ? kChannel + 1 : kChannel;
+  require(launch, ::syscall(SYS_close_range, others, ~0U, CLOSE_RANGE_CLOEXEC) == 0, "close_range");
   // -I: nothing of the user's, no variables; -B: nothing is written beside sources.
   char python[] = "python3", isolated[] = "-I", no_bytecode[] = "-B", standard_input[] = "-";
   char* const words[] = {python, isolated, no_bytecode, standard_input, nullptr};
@@ -191,7 +205,7 @@ void leave_root(const Launch& launch) {
   const long inside = ::syscall(SYS_clone, kNamespaces | SIGCHLD, nullptr, nullptr, nullptr, nullptr);
   require(launch, inside >= 0, "clone");
   if (inside == 0) run_inside(launch);
-  ::close(launch.complaint);
+  ::syscall(SYS_close_range, 0U, ~0U, 0);  // or a channel would never end
   int status = 0;
   while (::waitpid(static_cast<pid_t>(inside), &status, 0) < 0 && errno == EINTR) {
   }
@@ -237,35 +251,6 @@ class StartFolder {
   std::string path_;
 };
 
-// Until it ends, or the time is over and it is killed with all its kin. The status as waitpid gives it.
-std::pair<int, bool> await(pid_t child, std::chrono::milliseconds wall_time) {
-  const File handle(static_cast<int>(::syscall(SYS_pidfd_open, child, 0)));
-  const int refused = handle.get() < 0 ? errno : 0;
-  bool late = false;
-  if (refused == 0) {
-    const auto deadline = std::chrono::steady_clock::now() + wall_time;
-    pollfd ended{handle.get(), POLLIN, 0};
-    int ready = 0;
-    do {
-      const auto left =
-          std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
-      ready = ::poll(&ended, 1, static_cast<int>(std::max<std::int64_t>(0, left.count())));
-    } while (ready < 0 && errno == EINTR);
-    late = ready == 0;
-  }
-  if (late || refused != 0) {
-    ::kill(-child, SIGKILL);
-    ::kill(child, SIGKILL);
-  }
-  int status = 0;
-  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
-  ::kill(-child, SIGKILL);  // unconfined: what it left behind in its group
-  // A program that nobody could wait for has not failed.
-  if (refused != 0) device_error("sandbox: pidfd_open: {}", std::strerror(refused));
-  return {status, late};
-}
-
 void check_complaint(const File& complaints, Confinement confinement) {
   Complaint complaint;
   if (::read(complaints.get(), &complaint, sizeof complaint) != sizeof complaint) return;
@@ -283,27 +268,96 @@ SandboxResult result_of(int status, bool late, const File& output) {
   return result;
 }
 
+// A program that was started, until it ends; given up before that, it is killed with all its kin.
+class RunningProgram {
+ public:
+  RunningProgram(std::string_view program, Confinement confinement, const SandboxLimits& limits, int channel = -1)
+      : confinement_(confinement), input_(memory_file("program", program)), output_(memory_file("output", "")) {
+    Launch launch = prepare(confinement, limits);
+    if (confinement == Confinement::limits_only) launch.folder = folder_.emplace().path();
+    int ends[2];
+    if (::pipe2(ends, O_CLOEXEC) != 0) device_error("sandbox: pipe: {}", std::strerror(errno));
+    complaints_.emplace(ends[0]);
+    const File complain = out_of_the_way(ends[1]);
+    launch.input = input_.get();
+    launch.output = output_.get();
+    launch.complaint = complain.get();
+    launch.channel = channel;
+    child_ = static_cast<pid_t>(::syscall(SYS_clone, SIGCHLD, nullptr, nullptr, nullptr, nullptr));
+    if (child_ < 0) device_error("sandbox: clone: {}", std::strerror(errno));
+    if (child_ == 0) run_outside(launch);
+  }
+  ~RunningProgram() {
+    if (child_ > 0) end();
+  }
+  RunningProgram(const RunningProgram&) = delete;
+  RunningProgram& operator=(const RunningProgram&) = delete;
+
+  // Throws what run_sandboxed() does.
+  SandboxResult await(std::chrono::milliseconds wall_time) {
+    const File handle(static_cast<int>(::syscall(SYS_pidfd_open, child_, 0)));
+    const int refused = handle.get() < 0 ? errno : 0;
+    const bool late = refused == 0 && !ends_within(handle, wall_time);
+    const int status = late || refused != 0 ? end() : wait();
+    // A program that nobody could wait for has not failed.
+    if (refused != 0) device_error("sandbox: pidfd_open: {}", std::strerror(refused));
+    check_complaint(*complaints_, confinement_);
+    return result_of(status, late, output_);
+  }
+
+ private:
+  static bool ends_within(const File& handle, std::chrono::milliseconds wall_time) {
+    const auto deadline = std::chrono::steady_clock::now() + wall_time;
+    pollfd ended{handle.get(), POLLIN, 0};
+    int ready = 0;
+    do {
+      const auto left =
+          std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+      ready = ::poll(&ended, 1, static_cast<int>(std::max<std::int64_t>(0, left.count())));
+    } while (ready < 0 && errno == EINTR);
+    return ready != 0;
+  }
+
+  int end() {
+    ::kill(-child_, SIGKILL);
+    ::kill(child_, SIGKILL);
+    return wait();
+  }
+
+  // The status as waitpid gives it.
+  int wait() {
+    const pid_t child = std::exchange(child_, -1);
+    int status = 0;
+    while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+    }
+    ::kill(-child, SIGKILL);  // unconfined: what it left behind in its group
+    return status;
+  }
+
+  Confinement confinement_;
+  std::optional<StartFolder> folder_;
+  File input_, output_;
+  std::optional<File> complaints_;
+  pid_t child_ = -1;
+};
+
 }  // namespace
 
 SandboxResult run_sandboxed(std::string_view program, Confinement confinement, const SandboxLimits& limits) {
-  std::optional<StartFolder> folder;
-  Launch launch = prepare(confinement, limits);
-  if (confinement == Confinement::limits_only) launch.folder = folder.emplace().path();
-  const File input = memory_file("program", program), output = memory_file("output", "");
+  return RunningProgram(program, confinement, limits).await(limits.wall_time);
+}
+
+SandboxResult run_sandboxed_pair(std::string_view judge, std::string_view candidate, Confinement confinement,
+                                 const SandboxLimits& limits) {
   int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) device_error("sandbox: pipe: {}", std::strerror(errno));
-  const File complaints(ends[0]);
-  File complain(ends[1]);
-  launch.input = input.get();
-  launch.output = output.get();
-  launch.complaint = complain.get();
-  const pid_t child = static_cast<pid_t>(::syscall(SYS_clone, SIGCHLD, nullptr, nullptr, nullptr, nullptr));
-  if (child < 0) device_error("sandbox: clone: {}", std::strerror(errno));
-  if (child == 0) run_outside(launch);
-  complain.close();
-  const auto [status, late] = await(child, limits.wall_time);
-  check_complaint(complaints, confinement);
-  return result_of(status, late, output);
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
+    device_error("sandbox: socketpair: {}", std::strerror(errno));
+  File left = out_of_the_way(ends[0]), right = out_of_the_way(ends[1]);
+  RunningProgram judging(judge, confinement, limits, left.get());
+  const RunningProgram running(candidate, confinement, limits, right.get());
+  left.close();
+  right.close();
+  return judging.await(limits.wall_time);
 }
 
 }  // namespace espalier

@@ -2,10 +2,12 @@
 //
 // Confined, the program is the first process of user, process, network, mount and IPC namespaces of its own. It has no
 // network, sees no other process, reads the machine's files but writes only to a small file system in memory at /tmp,
-// and /proc, /run and /dev/shm are empty. Whatever it started dies with it. Limits on wall time, processor time,
-// memory, file sizes, open files and processes hold on top. Started by root it runs as nobody.
+// and /proc, /run and /dev/shm are empty. Of our open files it has none. Whatever it started dies with it. Limits on
+// wall time, processor time, memory, file sizes, open files and processes hold on top. Started by root it runs as
+// nobody.
 // Where the system does not let a user make namespaces there is only the unconfined form: the limits, and a temporary
-// folder that the program starts in and that is removed afterwards.
+// folder that the program starts in and that is removed afterwards. It has the user's rights then, also over other
+// processes of the user.
 //
 // Linux only. Safe to call from a program with threads; one call at a time.
 #pragma once
@@ -40,5 +42,11 @@ struct SandboxResult {
 // `program`: the text of a Python program. Throws InputError where namespaces were asked for and the system refuses
 // them, with its reason; DeviceError where a process cannot be started or there is no python3.
 SandboxResult run_sandboxed(std::string_view program, Confinement confinement, const SandboxLimits& limits = {});
+
+// Two programs, each in a sandbox of its own, that can reach each other by nothing but kChannel, a socket between them.
+// What the first one says is the result; the other one is ended with it.
+SandboxResult run_sandboxed_pair(std::string_view judge, std::string_view candidate, Confinement confinement,
+                                 const SandboxLimits& limits = {});
+inline constexpr int kChannel = 3;  // the descriptor
 
 }  // namespace espalier

@@ -3,9 +3,12 @@
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 
@@ -158,6 +161,84 @@ TEST_F(Sandbox, OtherProcessesAreOutOfSight) {
   const std::string kill = "import os; os.kill(" + std::to_string(::getpid()) + ", 9)";
   EXPECT_EQ(run(kill).end, SandboxEnd::failed);
   EXPECT_NE(run("import os; os.kill(0, 9)").end, SandboxEnd::timed_out);  // its own group at most
+}
+
+// A file of ours that a careless library opened: no O_CLOEXEC, and a number that no short loop reaches.
+class CarelessFile {
+ public:
+  CarelessFile() {
+    getrlimit(RLIMIT_NOFILE, &before_);
+    rlimit more = before_;
+    more.rlim_cur = std::max<rlim_t>(more.rlim_cur, kNumber + 1);
+    setrlimit(RLIMIT_NOFILE, &more);
+    const int file = ::memfd_create("secret", 0);
+    EXPECT_EQ(::write(file, "secret", 6), 6);
+    EXPECT_EQ(::dup2(file, kNumber), kNumber);
+    ::close(file);
+  }
+  ~CarelessFile() {
+    ::close(kNumber);
+    setrlimit(RLIMIT_NOFILE, &before_);
+  }
+  CarelessFile(const CarelessFile&) = delete;
+  CarelessFile& operator=(const CarelessFile&) = delete;
+
+  static constexpr int kNumber = 1023;
+
+ private:
+  rlimit before_ = {};
+};
+
+constexpr const char* kCountDescriptors =
+    "import os\n"
+    "def there(n):\n"
+    "    try: os.fstat(n)\n"
+    "    except OSError: return False\n"
+    "    return True\n"
+    "print([n for n in range(4096) if there(n)])\n";
+
+TEST_F(Sandbox, NoOpenFileOfOursIsInherited) {
+  const CarelessFile file;
+  EXPECT_EQ(run(kCountDescriptors).output, "[0, 1, 2]\n");
+  EXPECT_EQ(run("import os; os.pwrite(1023, b'changed', 0)").end, SandboxEnd::failed);
+}
+
+TEST(SandboxWithoutNamespaces, NoOpenFileOfOursIsInheritedEither) {
+  const CarelessFile file;
+  EXPECT_EQ(run_sandboxed(kCountDescriptors, Confinement::limits_only).output, "[0, 1, 2]\n");
+}
+
+TEST_F(Sandbox, TwoProgramsHaveAChannelAndNothingElseInCommon) {
+  const CarelessFile file;
+  const char* candidate =
+      "import os\n"
+      "assert os.read(3, 9) == b'ping'\n"
+      "open('/tmp/here', 'w')\n"
+      "os.write(3, b'pong')\n"
+      "os.read(3, 9)\n";
+  const std::string judge =
+      "import os\n"
+      "os.write(3, b'ping')\n"
+      "assert os.read(3, 9) == b'pong' and os.listdir('/tmp') == [] and os.getpid() == 1\n" +
+      std::string(kCountDescriptors);
+  const SandboxResult result = run_sandboxed_pair(judge, candidate, Confinement::namespaces);
+  EXPECT_EQ(result.end, SandboxEnd::finished) << result.output;
+  EXPECT_EQ(result.output, "[0, 1, 2, 3]\n");
+}
+
+TEST_F(Sandbox, TheChannelEndsWithTheProgramBehindIt) {
+  const SandboxResult result =
+      run_sandboxed_pair("import os; assert os.read(3, 9) == b''", "pass", Confinement::namespaces);
+  EXPECT_EQ(result.end, SandboxEnd::finished) << result.output;
+  EXPECT_EQ(run_sandboxed_pair("import os; assert os.read(3, 9) == b''", "pass", Confinement::limits_only).end,
+            SandboxEnd::finished);
+}
+
+TEST_F(Sandbox, TheCandidateEndsWithTheJudge) {
+  const auto start = steady_clock::now();
+  const SandboxLimits limits{.wall_time = milliseconds(5000)};
+  EXPECT_EQ(run_sandboxed_pair("pass", "while True: pass", Confinement::namespaces, limits).end, SandboxEnd::finished);
+  EXPECT_LT(steady_clock::now() - start, milliseconds(4000));
 }
 
 TEST(SandboxWithoutNamespaces, LimitsHoldAndTheFolderIsRemoved) {

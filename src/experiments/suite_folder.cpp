@@ -11,6 +11,7 @@
 #include "base/json_text.h"
 #include "base/mapped_file.h"
 #include "base/sha256.h"
+#include "base/temporary_file.h"
 #include "base/whole_file.h"
 #include "engine/build_facts.h"
 #include "engine/run_configuration.h"
@@ -121,6 +122,8 @@ Json new_suite(const SuiteParts& parts) {
           {"version", build_version()},
           {"commit", text_or_null(build_commit())},
           {"program", program_json(parts.engine)},
+          {"command", command_line()},
+          {"directory", std::filesystem::current_path().string()},
           {"configuration", configuration_of(parts)},
           {"launch", launch_of(parts)},
           {"identical", nullptr},
@@ -143,6 +146,7 @@ SuiteFolder::SuiteFolder(std::filesystem::path path, Json suite, bool resume)
   std::filesystem::create_directories(path_, error);
   if (error) device_error("{}: cannot create the directory: {}", path_.string(), error.message());
   lock();
+  remove_leftovers(path_);
   if (resume) take_over(read_object(path_ / kSuiteFile));
   write();
 }
@@ -192,6 +196,7 @@ std::optional<Json> SuiteFolder::finished(const std::string& id) const {
 void SuiteFolder::add(const std::string& id, const Json& result) {
   std::error_code ignored;
   std::filesystem::create_directories(path_ / id, ignored);
+  remove_leftovers(path_ / id);
   write_whole_file(result_path(path_, id), pretty(result));
 }
 

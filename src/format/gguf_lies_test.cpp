@@ -86,6 +86,11 @@ TEST(GgufLies, MoreKeysThanTheFileCanHold) {
   EXPECT_GGUF_REFUSED(gguf_example().header({.keys = ~std::uint64_t{0}}), HasSubstr("metadata keys need at least"));
 }
 
+TEST(GgufLies, MoreKeysThanAnyModelHasAreRefusedBeforeTheyCostMemory) {
+  EXPECT_GGUF_REFUSED(gguf_example().header({.keys = 2'000'000}).bytes() + std::string(2'000'000 * 32, 'x'),
+                      HasSubstr("expected at most 65536 metadata keys, got 2000000"));
+}
+
 TEST(GgufLies, KeyLengthPastTheEnd) {
   GgufBuilder builder;
   builder.set("a", 1u);

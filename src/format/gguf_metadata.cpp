@@ -95,6 +95,7 @@ GgufValue read_value(GgufCursor& cursor, ValueType type) {
 
 GgufMetadata read_gguf_metadata(GgufCursor& cursor, std::uint64_t count) {
   cursor.expect_room(count, kFewestEntryBytes, "metadata keys");
+  if (count > kMaxGgufKeys) cursor.fail("expected at most {} metadata keys, got {}", kMaxGgufKeys, count);
   GgufMetadata metadata;
   for (std::uint64_t i = 0; i < count; ++i) {
     cursor.enter(fmt::format("metadata key {} of {}", i + 1, count));

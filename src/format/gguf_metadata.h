@@ -9,7 +9,8 @@
 
 namespace espalier {
 
-inline constexpr int kMaxGgufArrayDepth = 4;  // arrays in arrays in arrays in arrays
+inline constexpr int kMaxGgufArrayDepth = 4;          // arrays in arrays in arrays in arrays
+inline constexpr std::uint64_t kMaxGgufKeys = 65536;  // models have a few dozen
 inline constexpr std::uint64_t kMaxGgufNameBytes = 65535;
 
 // `count` entries from the cursor on.

@@ -1,12 +1,5 @@
 #include "format/gguf_writer.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstring>
-#include <utility>
-
 #include "base/error.h"
 #include "format/gguf_cursor.h"
 #include "format/gguf_encode.h"
@@ -34,11 +27,6 @@ std::string encode_head(const GgufPlan& plan) {
                    lay_out(plan));
 }
 
-// Beside the file, so that renaming is one step; with our process id, so that two programs do not meet.
-std::filesystem::path temporary_name(const std::filesystem::path& path) {
-  return path.string() + fmt::format(".{}.partial", ::getpid());
-}
-
 }  // namespace
 
 std::vector<GgufEntry> read_gguf_entries(std::span<const std::byte> bytes, std::string_view path) {
@@ -61,26 +49,11 @@ std::uint64_t GgufTensorPlan::bytes() const {
   return static_cast<std::uint64_t>(size);
 }
 
-GgufWriter::GgufWriter(std::filesystem::path path, const GgufPlan& plan)
-    : path_(std::move(path)), temporary_(temporary_name(path_)), alignment_(plan.alignment) {
+GgufWriter::GgufWriter(const std::filesystem::path& path, const GgufPlan& plan, Existing existing)
+    : file_(path, existing), alignment_(plan.alignment) {
   for (const GgufTensorPlan& tensor : plan.tensors) sizes_.push_back(tensor.bytes());
-  const std::string head = encode_head(plan);
-  file_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (file_ < 0) fail("cannot write");
-  try {
-    write(head);
-    pad();
-  } catch (...) {
-    ::close(file_);
-    ::unlink(temporary_.c_str());
-    throw;
-  }
-}
-
-GgufWriter::~GgufWriter() {
-  if (file_ < 0) return;
-  ::close(file_);
-  ::unlink(temporary_.c_str());
+  write(encode_head(plan));
+  pad();
 }
 
 void GgufWriter::tensor(std::span<const std::byte> data) {
@@ -92,30 +65,18 @@ void GgufWriter::tensor(std::span<const std::byte> data) {
 }
 
 void GgufWriter::finish() {
-  check(file_ >= 0 && next_ == sizes_.size(), "GgufWriter: finished after {} of {} tensors", next_, sizes_.size());
-  // Some file systems tell only now that the disk is full.
-  if (::fsync(file_) != 0) fail("cannot write");
-  if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail("cannot rename the finished file");
-  ::close(std::exchange(file_, -1));
+  check(next_ == sizes_.size(), "GgufWriter: finished after {} of {} tensors", next_, sizes_.size());
+  file_.finish();
 }
 
 void GgufWriter::write(std::string_view bytes) {
   written_ += bytes.size();
-  while (!bytes.empty()) {
-    const ssize_t count = ::write(file_, bytes.data(), bytes.size());
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) fail("cannot write");
-    bytes.remove_prefix(static_cast<std::size_t>(count));
-  }
+  file_.write(bytes);
 }
 
 // The readers of other projects want the last tensor padded too.
 void GgufWriter::pad() {
   write(std::string(gguf_aligned(written_, alignment_) - written_, '\0'));
-}
-
-void GgufWriter::fail(std::string_view action) const {
-  device_error("{}: {}: {}", path_.string(), action, std::strerror(errno));
 }
 
 }  // namespace espalier

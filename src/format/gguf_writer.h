@@ -1,6 +1,6 @@
 // Writes a GGUF v3 file tensor by tensor, without ever holding more than what is handed in: first the metadata and the
-// list of tensors, then the data of each in that order. The file has a temporary name beside its own until finish();
-// whatever ends a writer before that leaves nothing behind. One thread at a time.
+// list of tensors, then the data of each in that order, into a file as output_file.h has it: it has its name from
+// finish() on. One thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/dtype.h"
+#include "base/output_file.h"
 
 namespace espalier {
 
@@ -41,16 +42,13 @@ struct GgufPlan {
 
 class GgufWriter {
  public:
-  // Creates the temporary file and writes everything before the data. All methods throw DeviceError with the path and
-  // the system's reason when the disk does not take it.
-  GgufWriter(std::filesystem::path path, const GgufPlan& plan);
-  ~GgufWriter();
-  GgufWriter(const GgufWriter&) = delete;
-  GgufWriter& operator=(const GgufWriter&) = delete;
+  // Opens the file and writes everything before the data. All methods throw DeviceError with the path and the system's
+  // reason when the disk does not take it.
+  GgufWriter(const std::filesystem::path& path, const GgufPlan& plan, Existing existing = Existing::refuse);
 
   // All data of the next tensor of the plan.
   void tensor(std::span<const std::byte> data);
-  // After the last tensor: the file is on disk and takes its name; one of that name is replaced.
+  // After the last tensor: the file is on disk and takes its name.
   void finish();
 
   std::uint64_t bytes_written() const { return written_; }
@@ -58,15 +56,12 @@ class GgufWriter {
  private:
   void write(std::string_view bytes);
   void pad();
-  [[noreturn]] void fail(std::string_view action) const;
 
-  std::filesystem::path path_;
-  std::filesystem::path temporary_;
+  OutputFile file_;
   std::vector<std::uint64_t> sizes_;  // of the tensors
   std::uint64_t alignment_;
   std::size_t next_ = 0;
   std::uint64_t written_ = 0;
-  int file_ = -1;
 };
 
 }  // namespace espalier

@@ -3,7 +3,10 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string_view>
+
+#include "base/temporary_file.h"
 
 namespace espalier {
 
@@ -12,9 +15,6 @@ class ReportFolder {
   // `replace`: an earlier report may be there. Throws InputError when there is something else, or may be nothing at
   // all; DeviceError when the disk does not take it.
   ReportFolder(const std::filesystem::path& path, bool replace);
-  ~ReportFolder();
-  ReportFolder(const ReportFolder&) = delete;
-  ReportFolder& operator=(const ReportFolder&) = delete;
 
   // `name` may have one folder in it: "tables/e1.csv". Throws DeviceError.
   void add(const std::filesystem::path& name, std::string_view bytes) const;
@@ -22,7 +22,7 @@ class ReportFolder {
 
  private:
   std::filesystem::path path_;
-  std::filesystem::path temporary_;
+  std::optional<TemporaryDirectory> temporary_;
 };
 
 inline constexpr const char* kReportFile = "report.json";  // by which a report is known

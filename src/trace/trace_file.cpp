@@ -96,36 +96,41 @@ std::optional<std::string> TraceReader::truncation() const {
   return fmt::format("{}: the file breaks off behind turn {}", where_, turns_);
 }
 
-TraceWriter::TraceWriter(std::filesystem::path path, int flags)
-    : path_(std::move(path)), file_(::open(path_.c_str(), flags | O_APPEND | O_CLOEXEC, 0666)) {
-  if (file_ < 0 && errno == EEXIST) input_error("{}: exists already, expected a new trace", path_.string());
-  if (file_ < 0) device_error("{}: cannot write: {}", path_.string(), std::strerror(errno));
-  if (::flock(file_, LOCK_EX | LOCK_NB) != 0) {
-    ::close(std::exchange(file_, -1));
-    input_error("{}: another process is writing to this trace", path_.string());
+namespace {
+
+int open_locked(const std::filesystem::path& path) {
+  const int file = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
+  if (file < 0) device_error("{}: cannot write: {}", path.string(), std::strerror(errno));
+  if (::flock(file, LOCK_EX | LOCK_NB) != 0) {
+    ::close(file);
+    input_error("{}: another process is writing to this trace", path.string());
   }
+  return file;
 }
+
+}  // namespace
 
 TraceWriter::~TraceWriter() {
   if (file_ >= 0) ::close(file_);
 }
 
 TraceWriter::TraceWriter(TraceWriter&& other) noexcept
-    : path_(std::move(other.path_)), file_(std::exchange(other.file_, -1)), turns_(other.turns_) {}
+    : path_(std::move(other.path_)),
+      file_(std::exchange(other.file_, -1)),
+      regular_(other.regular_),
+      turns_(other.turns_) {}
 
-TraceWriter TraceWriter::create(const std::filesystem::path& path, const TraceHeader& header) {
-  TraceWriter writer(path, O_WRONLY | O_CREAT | O_EXCL);
-  try {
-    writer.write(trace_bytes(header));
-  } catch (...) {
-    ::unlink(path.c_str());
-    throw;
-  }
+TraceWriter TraceWriter::create(const std::filesystem::path& path, const TraceHeader& header, Existing existing) {
+  OutputFile file(path, existing);
+  file.write(trace_bytes(header));
+  file.finish();
+  TraceWriter writer(path, file.release());
+  writer.regular_ = file.regular();
   return writer;
 }
 
 TraceWriter TraceWriter::append(const std::filesystem::path& path, const TraceHeader& header, std::int64_t turns) {
-  TraceWriter writer(path, O_WRONLY);
+  TraceWriter writer(path, open_locked(path));
   TraceReader reader(path);
   if (reader.header() != header)
     input_error("{}: the trace of another run: its header differs from this one's", path.string());
@@ -143,6 +148,7 @@ void TraceWriter::cut(std::int64_t size) {
 
 // All of it is on disk, or none.
 void TraceWriter::write(std::string_view bytes) {
+  if (!regular_) return write_all(file_, bytes, path_);
   struct stat before = {};
   if (::fstat(file_, &before) != 0) device_error("{}: cannot write: {}", path_.string(), std::strerror(errno));
   try {

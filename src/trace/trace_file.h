@@ -9,8 +9,10 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "base/mapped_file.h"
+#include "base/output_file.h"
 #include "trace/traced_turn.h"
 
 namespace espalier {
@@ -63,9 +65,10 @@ class TraceReader {
 // Movable, not copyable.
 class TraceWriter {
  public:
-  // A new file, with its header on disk. Throws InputError when there is one already, DeviceError when the disk does
-  // not take it.
-  static TraceWriter create(const std::filesystem::path& path, const TraceHeader& header);
+  // A new file, with its header on disk, as output_file.h has it. Throws InputError when there is one already that may
+  // not be replaced, DeviceError when the disk does not take it.
+  static TraceWriter create(const std::filesystem::path& path, const TraceHeader& header,
+                            Existing existing = Existing::refuse);
   // Goes on behind the first `turns` whole turns of an earlier trace, or behind all of them where there are fewer; what
   // stands behind is cut off. Throws InputError unless its header says the same.
   static TraceWriter append(const std::filesystem::path& path, const TraceHeader& header,
@@ -81,12 +84,14 @@ class TraceWriter {
   const std::filesystem::path& path() const { return path_; }
 
  private:
-  TraceWriter(std::filesystem::path path, int flags);
+  // `file` is locked, and the writer's to close.
+  TraceWriter(std::filesystem::path path, int file) : path_(std::move(path)), file_(file) {}
   void write(std::string_view bytes);
   void cut(std::int64_t size);
 
   std::filesystem::path path_;
   int file_ = -1;
+  bool regular_ = true;  // else a device or a FIFO, where nothing can be taken back
   std::int64_t turns_ = 0;
 };
 
