@@ -19,7 +19,7 @@ import time
 import unittest
 from pathlib import Path
 
-from launchers import plain_environment, torchrun_variables
+from launchers import SANITIZED, plain_environment, torchrun_variables
 
 ESPALIER = Path("build/bin/espalier")
 DATA = Path(__file__).resolve().parent / "data"
@@ -32,6 +32,7 @@ PROMPTS = [{"question_id": 81, "category": "writing", "turns": ["hello there hel
            {"id": "three", "turns": ["one two one two", "three", "four"]}]
 TURNS = [(81, 1), (81, 2), ("HumanEval/0", 1), ("three", 1), ("three", 2), ("three", 3)]
 FILES = ["manifest.json", "ranks", "summary.json", "turns.csv", "turns.json"]
+LONG = 10 if SANITIZED else 30  # prompts of a run that takes long enough to be disturbed
 TIMES = ("seconds", "stages", "baseline_seconds", "retimed_seconds")  # fields of a turn that differ from run to run
 
 
@@ -270,7 +271,7 @@ class EvalRun(EvalTest):
             self.assertEqual([turn["prompt_id"] for turn in self.turns(out)], ids)
 
     def test_a_killed_run_goes_on_where_it_stopped_and_ends_with_the_same_tokens(self):
-        self.write([{**PROMPTS[2], "id": number} for number in range(16)])
+        self.write([{**PROMPTS[2], "id": number} for number in range(LONG // 2)])
         whole = self.folder / "whole"
         self.good("--draft", "ngram", out=whole, tokens=60)
         for kill in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT):
@@ -288,7 +289,7 @@ class EvalRun(EvalTest):
             if kill == signal.SIGINT:
                 self.assertEqual(process.returncode, 130)
                 self.assertEqual(without_progress(errors),
-                                 f"espalier: interrupted; {finished} of 48 turns are kept in {out}, "
+                                 f"espalier: interrupted; {finished} of {LONG // 2 * 3} turns are kept in {out}, "
                                  f"--resume -o {out} goes on\n")
             kept = [json.loads(line) for line in journal.read_text().splitlines()[:finished]]
             self.good("--draft", "ngram", "--resume", out=out, tokens=60)
@@ -505,7 +506,7 @@ class RanksTest(EvalTest):
 
     def start_until(self, turns, world, *flags, **options):
         """Ranks of a run that is long enough to be disturbed, the last of which has answered some turns."""
-        self.write([{"id": number, "turns": ["one two one two", "again"]} for number in range(30)])
+        self.write([{"id": number, "turns": ["one two one two", "again"]} for number in range(LONG)])
         processes = [self.start(rank, world, *flags, tokens=60, **options) for rank in range(world)]
         journal = self.journal(rank=world - 1)
         while not (journal.exists() and journal.read_text().count("\n") >= turns):

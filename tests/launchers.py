@@ -1,9 +1,10 @@
-"""What launchers put into the environment, for tests that start the ranks of a run themselves."""
+"""What tests of the program know of the environment: their own, and what launchers put into that of ranks."""
 
 import os
 
 # Variables of launchers, and what a mode that the caller's shell prefers would be set by: not what is tested.
 FOREIGN = ("ESPALIER_", "OMPI_", "PMI", "SLURM_", "MPI_LOCAL")
+SANITIZED = "ASAN_OPTIONS" in os.environ  # tests/CMakeLists.txt sets it; everything takes many times as long
 TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 
 
