@@ -46,7 +46,7 @@ def torchrun(rank, world):
 
 def without_progress(text):
     """What was said besides how far it is, of which a slow machine hears more often."""
-    return re.sub(r"^\d+ of \d+ turns, .* left\n", "", text, flags=re.MULTILINE)
+    return re.sub(r"^\d+ of \d+ turns, (.* left|the next one for .*)\n", "", text, flags=re.MULTILINE)
 
 
 def files_up_to(size):

@@ -3,6 +3,7 @@
 Runs on the tiny models of tests/data, so no download is needed."""
 
 import os
+import signal
 import stat
 import subprocess
 import sys
@@ -106,6 +107,14 @@ class Outputs(FileTest):
         for name in ("generate", "chat"):
             self.refused("--trace -: expected a file", *outputs("-")[name], text="hello\n")
         self.assertEqual(list(self.folder.iterdir()), [])
+
+    def test_a_reader_that_has_gone_is_no_error(self):
+        for command in (outputs("-")["tree"], outputs("-")["quantize"]):
+            reader, writer = os.pipe()
+            os.close(reader)
+            result = self.run_program(*command, stdout=writer)
+            os.close(writer)
+            self.assertEqual((result.returncode, result.stderr), (-signal.SIGPIPE, ""), command)
 
     def test_a_model_on_standard_output_is_the_model(self):
         self.good("quantize", MODEL, "a.gguf", "--type", "q8_0")

@@ -455,7 +455,7 @@ class Report(unittest.TestCase):
         result = espalier("eval", "report", *words)
         self.assertEqual((result.returncode, result.stdout, result.stderr.count("\n")), (code, "", 1), result.stderr)
         self.assertIn(message, result.stderr)
-        self.assertEqual([path.name for path in self.root.iterdir() if path.name.endswith((".tmp", ".old"))], [])
+        self.assertEqual([path.name for path in self.root.iterdir() if path.name.endswith(".espalier-tmp")], [])
 
     def test_what_is_no_run_is_refused_in_one_line(self):
         out = self.root / "never"

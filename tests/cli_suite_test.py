@@ -12,7 +12,7 @@ import time
 import unittest
 from pathlib import Path
 
-from launchers import plain_environment
+from launchers import SANITIZED, plain_environment
 
 ESPALIER = Path("build/bin/espalier")
 DATA = Path(__file__).resolve().parent / "data"
@@ -266,7 +266,8 @@ class Suite(SuiteTest):
         self.assertEqual([setting["drafter"] for setting in self.result("distance")["settings"]], ["eagle3"])
 
     def test_a_killed_suite_goes_on_where_it_stopped(self):
-        self.write_prompts([{"id": number, "turns": ["one two one two", "three"]} for number in range(10)])
+        prompts = 3 if SANITIZED else 10  # so that it takes long enough to be disturbed
+        self.write_prompts([{"id": number, "turns": ["one two one two", "three"]} for number in range(prompts)])
         self.write({**E1, "max_tokens": 60}, {**SWEEP, "max_tokens": 60}, STAGES, LEAKAGE)
         whole = self.folder / "whole"
         self.good(out=whole)
@@ -287,7 +288,7 @@ class Suite(SuiteTest):
                                                 f"--resume -o {out} goes on\n"), errors)
             kept = (out / "e1" / "result.json").read_bytes()
             shown = self.good("--resume", out=out)
-            self.assertTrue(shown.startswith("80 of 80 turns identical\n"), shown)
+            self.assertTrue(shown.startswith(f"{prompts * 8} of {prompts * 8} turns identical\n"), shown)
             self.assertEqual((out / "e1" / "result.json").read_bytes(), kept)
             for name in ("e1", "nodes", "leakage"):
                 self.assertEqual(without_times(self.result(name, out)), without_times(self.result(name, whole)))
@@ -296,6 +297,22 @@ class Suite(SuiteTest):
         self.write(E1, STAGES)
         shown = self.good()
         self.assertEqual(self.good("--resume"), shown)
+
+    def test_resuming_needs_no_flags_however_often(self):
+        self.write(E1)
+        shown = self.good()
+        for attempt in range(2):
+            result = subprocess.run([str(ESPALIER), "eval", "run", "--resume", "-o", str(self.out)], capture_output=True,
+                                    text=True, timeout=300, env=environment())
+            self.assertEqual((result.returncode, result.stdout), (0, shown), result.stderr)
+
+    def test_code_runs_unconfined_only_when_that_is_asked_for_now(self):
+        self.write(E1)
+        self.good()
+        suite = json.loads((self.out / "suite.json").read_text())
+        suite["command"].append("--execute-model-code=unconfined")
+        (self.out / "suite.json").write_text(json.dumps(suite))
+        self.refused("expected --execute-model-code=unconfined once more", "--resume")
 
     def test_only_the_same_suite_is_resumed(self):
         self.write(E1)

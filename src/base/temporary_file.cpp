@@ -136,14 +136,20 @@ bool TemporaryDirectory::take_free_name(const fs::path& target) {
   return true;
 }
 
-// Exchanged, so that there is one at any time; where the file system cannot, the old one goes first.
+// Exchanged, so that there is one at any time; where the file system cannot, the old one steps aside first, and comes
+// back if the new one cannot take its place.
 void TemporaryDirectory::replace(const fs::path& target) {
-  std::error_code error;
   if (::renameat2(AT_FDCWD, path_.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) == 0) return;
-  fs::remove_all(target, error);
-  if (!error) fs::rename(path_, target, error);
-  if (error) device_error("{}: cannot replace: {}", target.string(), error.message());
-  path_.clear();
+  if (errno != EINVAL && errno != ENOSYS) cannot("replace", target);
+  const fs::path aside = temporary_name(target);
+  if (::rename(target.c_str(), aside.c_str()) != 0) cannot("replace", target);
+  if (::rename(path_.c_str(), target.c_str()) != 0) {
+    const int reason = errno;
+    ::rename(aside.c_str(), target.c_str());
+    errno = reason;
+    cannot("replace", target);
+  }
+  path_ = aside;
 }
 
 void remove_leftovers(const fs::path& folder) {

@@ -21,6 +21,7 @@ void write_all(int file, std::string_view bytes, const std::filesystem::path& pa
   while (!bytes.empty()) {
     const ssize_t count = ::write(file, bytes.data(), bytes.size());
     if (count < 0 && errno == EINTR) continue;
+    if (count < 0 && errno == EPIPE && path == "-") throw OutputClosed();
     if (count < 0) fail(path);
     bytes.remove_prefix(static_cast<std::size_t>(count));
   }

@@ -14,7 +14,10 @@ enum class Durability { durable, quick };
 void write_whole_file(const std::filesystem::path& path, std::string_view text,
                       Durability durability = Durability::durable);
 
-// All of the bytes into an open file, or DeviceError with its path.
+// Whoever read standard output has gone: no error, but there is nobody left to work for.
+struct OutputClosed {};
+
+// All of the bytes into an open file, or DeviceError with its path; OutputClosed where that is "-" and has no reader.
 void write_all(int file, std::string_view bytes, const std::filesystem::path& path);
 
 }  // namespace espalier

@@ -60,19 +60,33 @@ Beginning beginning_of(const std::filesystem::path& folder) {
   input_error("-o {}: neither manifest.json nor suite.json, expected a directory to resume", folder.string());
 }
 
+// Nobody else's record may let code run free.
+void check_unconfined(const std::vector<std::string>& then, const std::vector<std::string>& now) {
+  const auto asks = [](const std::string& word) { return word == "--execute-model-code=unconfined"; };
+  if (std::ranges::any_of(then, asks) && std::ranges::none_of(now, asks))
+    throw InputError(
+        "--resume: the suite ran code of answers unconfined, expected --execute-model-code=unconfined once more");
+}
+
 // A directory knows how it was begun: --resume -o DIR asks for that once more. What is said besides wins.
 void ask_as_before(CLI::App& app, const EvalRequest& request) {
   if (!request.resume || request.out.empty()) return;
   const std::string out = std::filesystem::absolute(request.out).string();
   auto [words, directory] = beginning_of(out);
   const std::vector<std::string> now = command_line();
+  check_unconfined(words, now);
   words.insert(words.end(), now.begin() + std::min<std::ptrdiff_t>(3, std::ssize(now)), now.end());
   words.insert(words.end(), {"-o", out});
   std::error_code error;
   if (!directory.empty()) std::filesystem::current_path(directory, error);  // its paths count from there
   if (error) input_error("{}: {}, expected the directory that the run was begun in", directory, error.message());
   std::ranges::reverse(words);
-  app.parse(std::move(words));
+  try {
+    app.parse(std::move(words));
+  } catch (const CLI::ParseError& error) {
+    const std::string why = error.what();
+    input_error("--resume: the command that {} was begun with: {}", out, why.substr(0, why.find('\n')));
+  }
 }
 
 int run_eval(const EvalFlags& flags) {

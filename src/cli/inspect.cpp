@@ -130,6 +130,7 @@ int run_inspect(const InspectFlags& flags) {
     return 0;
   }
   if (flags.file && !flags.engine.model.empty()) throw InputError("FILE and --model: expected only one of them");
+  if (flags.file && flags.file->empty()) throw InputError("FILE: expected a file or a folder, got nothing");
   const std::filesystem::path path = find_model(flags.file.value_or(flags.engine.model), process_places());
   const bool folder = std::filesystem::is_directory(path);
   const std::unique_ptr<TensorSource> source =

@@ -4,6 +4,9 @@
 
 namespace espalier {
 
+// Ends a command from wherever it is: main() says so, and its exit status is kInterrupted.
+struct Interrupted {};
+
 class InterruptGuard {
  public:
   InterruptGuard();   // from now on Ctrl-C sets the flag, and the flag is clear

@@ -4,10 +4,12 @@
 #include <filesystem>
 #include <map>
 #include <new>
+#include <system_error>
 
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/help.h"
+#include "cli/interrupt.h"
 #include "cli/output.h"
 #include "engine/build_facts.h"
 
@@ -63,7 +65,7 @@ int run(int argc, char** argv) {
   } catch (const CLI::CallForAllHelp&) {
     return show(help_text(app, HelpExtent::all));
   } catch (const CLI::CallForVersion&) {
-    return show("espalier " ESPALIER_VERSION "\n");
+    return show(fmt::format("espalier {}\n", build_version()));
   } catch (const CLI::ParseError& error) {
     return report(first_line(error.what()) + " (espalier --help tells more)", kUsage);
   }
@@ -88,10 +90,13 @@ int main(int argc, char** argv) {
   } catch (const OutputClosed&) {
     std::signal(SIGPIPE, SIG_DFL);  // the end that pipes expect, without a word
     return std::raise(SIGPIPE);
+  } catch (const Interrupted&) {
+    return report("interrupted", kInterrupted);
   } catch (const InputError& error) {
     return report(error.what(), kUsage);
   } catch (const std::filesystem::filesystem_error& error) {
-    return report(fmt::format("{}: {}", error.path1().string(), error.code().message()), kUsage);
+    const bool ours = error.code() == std::errc::no_space_on_device || error.code() == std::errc::io_error;
+    return report(fmt::format("{}: {}", error.path1().string(), error.code().message()), ours ? kFailure : kUsage);
   } catch (const std::bad_alloc&) {
     return report("out of memory", kFailure);
   } catch (const std::exception& error) {

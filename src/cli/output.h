@@ -3,12 +3,12 @@
 
 #include <string_view>
 
+#include "base/whole_file.h"
+
 namespace espalier {
 
-// Whoever read standard output has gone: no error, but there is nobody left to work for.
-struct OutputClosed {};
-
-// Throws DeviceError when standard output does not take it (a full disk), OutputClosed where its reader has gone.
+// Throws DeviceError when standard output does not take it (a full disk), OutputClosed (base/whole_file.h) where its
+// reader has gone.
 void print(std::string_view text);
 void flush_output();
 // To standard error; what that does not take is lost, and the work goes on.

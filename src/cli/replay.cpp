@@ -102,7 +102,7 @@ int replay_one(const ReplayFlags& flags, Screen& screen) {
 bool replay_turn_of(const OpenEngine& engine, const TracedTurn& turn, std::int64_t index,
                     const InterruptGuard& interrupt) {
   const auto difference = replay_turn(*engine.model, engine.decoder, turn, [&] { return interrupt.interrupted(); });
-  if (interrupt.interrupted()) throw DeviceError("interrupted");
+  if (interrupt.interrupted()) throw Interrupted();
   const std::string place =
       fmt::format("turn {} (prompt {}, turn {})", index, quoted_token(text_of(turn.prompt_id)), turn.turn);
   if (!difference) {

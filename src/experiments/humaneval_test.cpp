@@ -1,5 +1,6 @@
 #include "experiments/humaneval.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "base/error.h"
@@ -104,8 +105,12 @@ TEST(HumanEval, ATestMayUseTheHelpersOfThePrompt) {
   HumanEvalProblem problem = kTwice;
   problem.test = "def check(candidate):\n    assert candidate(helper(2)) == 4\n";
   // An answer that changes the helper changes its own only.
-  const Trial trial = trial_of(problem, "```python\ndef helper(x): return 0\ndef twice(x):\n    return 0\n```");
-  EXPECT_EQ(run_sandboxed_pair(trial.judge, trial.candidate, Confinement::limits_only).end, SandboxEnd::failed);
+  const auto end = [&](const char* code) {
+    const Trial trial = trial_of(problem, fmt::format("```python\ndef helper(x): return 0\n{}\n```", code));
+    return run_sandboxed_pair(trial.judge, trial.candidate, Confinement::limits_only).end;
+  };
+  EXPECT_EQ(end("def twice(x):\n    return 2 * x"), SandboxEnd::finished);
+  EXPECT_EQ(end("def twice(x):\n    return 2 * helper(x)"), SandboxEnd::failed);
 }
 
 TEST(HumanEval, ProblemsAreReadAndOtherLinesLeftOut) {

@@ -24,6 +24,7 @@
 #include <filesystem>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "base/error.h"
 
@@ -53,6 +54,7 @@ class File {
 
 File out_of_the_way(int descriptor) {
   const File low(descriptor);
+  if (low.get() < 0) device_error("sandbox: cannot open: {}", std::strerror(errno));
   File file(::fcntl(low.get(), F_DUPFD_CLOEXEC, kFirstOfOurs));
   if (file.get() < 0) device_error("sandbox: fcntl: {}", std::strerror(errno));
   return file;
@@ -86,6 +88,7 @@ struct Launch {
   std::string python = {};
   std::string folder = {};  // unconfined: where it starts
   std::string uid_map = {}, gid_map = {}, tmp_options = {};
+  std::vector<std::string> hidden = {};
   int input = -1, output = -1, complaint = -1;
   int channel = -1;  // none
   bool root = false;
@@ -142,6 +145,8 @@ void hide(const Launch& launch, const char* folder) {
 // What the program finds: the machine's files, to be read, and a small /tmp of its own.
 void arrange_files(const Launch& launch) {
   require(launch, ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0, "mount private");
+  for (const std::string& file : launch.hidden)
+    require(launch, ::mount("/dev/null", file.c_str(), nullptr, MS_BIND, nullptr) == 0, "mount hidden");
   for (const char* folder : {"/proc", "/run", "/dev/shm"}) hide(launch, folder);
   mount_attr read_only{};
   read_only.attr_set = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID;
@@ -153,7 +158,6 @@ void arrange_files(const Launch& launch) {
 }
 
 [[noreturn]] void become_python(const Launch& launch) {
-  require(launch, ::prctl(PR_SET_PDEATHSIG, SIGKILL) == 0, "prctl");
   require(launch, ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0, "prctl");
   apply_limits(launch);
   sigset_t none;
@@ -175,13 +179,33 @@ void arrange_files(const Launch& launch) {
   give_up(launch, "execve");
 }
 
-// The first process of the new namespaces.
+// Passes on how a process ended; others that end meanwhile are let go.
+[[noreturn]] void end_as(pid_t process) {
+  ::syscall(SYS_close_range, 0U, ~0U, 0);  // or a channel would never end
+  for (int status = 0;;) {
+    const pid_t ended = ::waitpid(-1, &status, 0);
+    if (ended == process) ::_exit(WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
+    if (ended < 0 && errno != EINTR) ::_exit(127);
+  }
+}
+
+void die_with_parent(const Launch& launch) {
+  require(launch, ::prctl(PR_SET_PDEATHSIG, SIGKILL) == 0, "prctl");
+}
+
+// The first process of the new namespaces: with it dies everything in them. The program is a child of it, so that it
+// cannot free itself from that, nor stop it: a namespace's first process takes no signals from inside.
 [[noreturn]] void run_inside(const Launch& launch) {
+  die_with_parent(launch);
   require(launch, write_file("/proc/self/setgroups", "deny"), "setgroups");
   require(launch, write_file("/proc/self/uid_map", launch.uid_map.c_str()), "uid_map");
   require(launch, write_file("/proc/self/gid_map", launch.gid_map.c_str()), "gid_map");
   arrange_files(launch);
-  become_python(launch);
+  require(launch, ::prctl(PR_SET_DUMPABLE, 0) == 0, "prctl");  // nor traced
+  const long python = ::syscall(SYS_clone, SIGCHLD, nullptr, nullptr, nullptr, nullptr);
+  require(launch, python >= 0, "clone");
+  if (python == 0) become_python(launch);
+  end_as(static_cast<pid_t>(python));
 }
 
 // Raw calls: those of the C library would tell the threads of the parent, which are not there.
@@ -195,21 +219,18 @@ void leave_root(const Launch& launch) {
 
 // Stands outside of the namespaces and passes on how their first process ended.
 [[noreturn]] void run_outside(const Launch& launch) {
-  require(launch, ::prctl(PR_SET_PDEATHSIG, SIGKILL) == 0, "prctl");
   require(launch, ::setsid() >= 0, "setsid");  // or a signal to its own group would reach ours
+  die_with_parent(launch);
   if (launch.confinement == Confinement::limits_only) {
     require(launch, ::chdir(launch.folder.c_str()) == 0, "chdir");
     become_python(launch);
   }
   leave_root(launch);
+  die_with_parent(launch);  // again: another user has forgotten it
   const long inside = ::syscall(SYS_clone, kNamespaces | SIGCHLD, nullptr, nullptr, nullptr, nullptr);
   require(launch, inside >= 0, "clone");
   if (inside == 0) run_inside(launch);
-  ::syscall(SYS_close_range, 0U, ~0U, 0);  // or a channel would never end
-  int status = 0;
-  while (::waitpid(static_cast<pid_t>(inside), &status, 0) < 0 && errno == EINTR) {
-  }
-  ::_exit(WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
+  end_as(static_cast<pid_t>(inside));
 }
 
 std::string find_python() {
@@ -227,6 +248,7 @@ Launch prepare(Confinement confinement, const SandboxLimits& limits) {
   launch.root = ::geteuid() == 0;
   launch.uid_map = identity_map(launch.root ? kNobody : ::geteuid());
   launch.gid_map = identity_map(launch.root ? kNobody : ::getegid());
+  launch.hidden = limits.hidden;
   launch.tmp_options = fmt::format("size={},mode=0777", limits.disk_bytes);
   return launch;
 }
@@ -293,6 +315,12 @@ class RunningProgram {
   RunningProgram(const RunningProgram&) = delete;
   RunningProgram& operator=(const RunningProgram&) = delete;
 
+  // Ends it. Throws what kept it from beginning, if anything did.
+  void dismiss() {
+    end();
+    check_complaint(*complaints_, confinement_);
+  }
+
   // Throws what run_sandboxed() does.
   SandboxResult await(std::chrono::milliseconds wall_time) {
     const File handle(static_cast<int>(::syscall(SYS_pidfd_open, child_, 0)));
@@ -354,10 +382,12 @@ SandboxResult run_sandboxed_pair(std::string_view judge, std::string_view candid
     device_error("sandbox: socketpair: {}", std::strerror(errno));
   File left = out_of_the_way(ends[0]), right = out_of_the_way(ends[1]);
   RunningProgram judging(judge, confinement, limits, left.get());
-  const RunningProgram running(candidate, confinement, limits, right.get());
+  RunningProgram running(candidate, confinement, limits, right.get());
   left.close();
   right.close();
-  return judging.await(limits.wall_time);
+  SandboxResult result = judging.await(limits.wall_time);
+  running.dismiss();  // an answer that could not be run is not wrong
+  return result;
 }
 
 }  // namespace espalier

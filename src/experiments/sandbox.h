@@ -1,13 +1,12 @@
 // Runs a Python program that nobody has read, so that it can harm nothing: for the tests of answers that a model wrote.
 //
-// Confined, the program is the first process of user, process, network, mount and IPC namespaces of its own. It has no
-// network, sees no other process, reads the machine's files but writes only to a small file system in memory at /tmp,
-// and /proc, /run and /dev/shm are empty. Of our open files it has none. Whatever it started dies with it. Limits on
-// wall time, processor time, memory, file sizes, open files and processes hold on top. Started by root it runs as
-// nobody.
-// Where the system does not let a user make namespaces there is only the unconfined form: the limits, and a temporary
-// folder that the program starts in and that is removed afterwards. It has the user's rights then, also over other
-// processes of the user.
+// Confined, the program runs in user, process, network, mount and IPC namespaces of its own. It has no network, sees no
+// process but the first one of these, which ends them, reads the machine's files but writes only to a small file system
+// in memory at /tmp, and /proc, /run and /dev/shm are empty. Of our open files it has none. Whatever it started dies
+// with it. Limits on wall time, processor time, memory, file sizes, open files and processes hold on top. Started by
+// root it runs as nobody. Where the system does not let a user make namespaces there is only the unconfined form: the
+// limits, and a temporary folder that the program starts in and that is removed afterwards. It has the user's rights
+// then, also over other processes of the user.
 //
 // Linux only. Safe to call from a program with threads; one call at a time.
 #pragma once
@@ -16,6 +15,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace espalier {
 
@@ -28,7 +28,8 @@ struct SandboxLimits {
   std::int64_t file_bytes = std::int64_t{4} << 20;      // of each file, and of what is printed
   std::int64_t disk_bytes = std::int64_t{16} << 20;     // of all files; confined only
   std::int64_t open_files = 64;
-  std::int64_t processes = 8;  // and threads
+  std::int64_t processes = 8;            // and threads
+  std::vector<std::string> hidden = {};  // files that it finds empty; confined only
 };
 
 enum class SandboxEnd { finished, failed, timed_out };

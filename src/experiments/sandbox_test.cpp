@@ -1,11 +1,13 @@
 #include "experiments/sandbox.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -157,7 +159,7 @@ TEST_F(Sandbox, ThereIsNoNetworkNotEvenThisMachine) {
 }
 
 TEST_F(Sandbox, OtherProcessesAreOutOfSight) {
-  EXPECT_EQ(run("import os; assert os.getpid() == 1 and os.listdir('/proc') == []").end, SandboxEnd::finished);
+  EXPECT_EQ(run("import os; assert os.getpid() == 2 and os.listdir('/proc') == []").end, SandboxEnd::finished);
   const std::string kill = "import os; os.kill(" + std::to_string(::getpid()) + ", 9)";
   EXPECT_EQ(run(kill).end, SandboxEnd::failed);
   EXPECT_NE(run("import os; os.kill(0, 9)").end, SandboxEnd::timed_out);  // its own group at most
@@ -219,7 +221,7 @@ TEST_F(Sandbox, TwoProgramsHaveAChannelAndNothingElseInCommon) {
   const std::string judge =
       "import os\n"
       "os.write(3, b'ping')\n"
-      "assert os.read(3, 9) == b'pong' and os.listdir('/tmp') == [] and os.getpid() == 1\n" +
+      "assert os.read(3, 9) == b'pong' and os.listdir('/tmp') == [] and os.getpid() == 2\n" +
       std::string(kCountDescriptors);
   const SandboxResult result = run_sandboxed_pair(judge, candidate, Confinement::namespaces);
   EXPECT_EQ(result.end, SandboxEnd::finished) << result.output;
@@ -239,6 +241,43 @@ TEST_F(Sandbox, TheCandidateEndsWithTheJudge) {
   const SandboxLimits limits{.wall_time = milliseconds(5000)};
   EXPECT_EQ(run_sandboxed_pair("pass", "while True: pass", Confinement::namespaces, limits).end, SandboxEnd::finished);
   EXPECT_LT(steady_clock::now() - start, milliseconds(4000));
+}
+
+// It forgets its parent, leaves its group and lets nothing but the end of its namespaces end it.
+TEST_F(Sandbox, ACandidateThatFreesItselfOfItsParentEndsAllTheSame) {
+  std::string place = "/var/tmp/espalier-sandbox-test-XXXXXX";
+  ASSERT_NE(::mkdtemp(place.data()), nullptr);
+  const std::filesystem::path fifo = std::filesystem::path(place) / "alive";
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0666), 0);
+  for (const auto& path : {std::filesystem::path(place), fifo})
+    std::filesystem::permissions(path, std::filesystem::perms::all);
+  const int reader = ::open(fifo.c_str(), O_RDONLY | O_NONBLOCK);
+  const std::string candidate = "import ctypes, os, time\nkept = os.open('" + fifo.string() +
+                                "', os.O_RDWR)\nos.setsid()\nctypes.CDLL(None).prctl(1, 0)\nos.write(3, b'free')\n"
+                                "try: os.kill(1, 9)\nexcept OSError: pass\ntime.sleep(1000)\n";
+  const SandboxResult result =
+      run_sandboxed_pair("import os; assert os.read(3, 9) == b'free'", candidate, Confinement::namespaces);
+  EXPECT_EQ(result.end, SandboxEnd::finished) << result.output;
+  // The end of the pipe is read when nobody holds it open any more.
+  const auto deadline = steady_clock::now() + milliseconds(5000);
+  char byte = 0;
+  ssize_t count = -1;
+  while ((count = ::read(reader, &byte, 1)) != 0 && steady_clock::now() < deadline) ::usleep(10'000);
+  EXPECT_EQ(count, 0) << "the candidate lives on";
+  ::close(reader);
+  std::filesystem::remove_all(place);
+}
+
+TEST_F(Sandbox, AHiddenFileIsFoundEmpty) {
+  std::string place = "/var/tmp/espalier-sandbox-test-XXXXXX";
+  ASSERT_NE(::mkdtemp(place.data()), nullptr);
+  const std::string secret = place + "/solutions";
+  std::ofstream(secret) << "secret";
+  for (const auto& path : {place, secret}) std::filesystem::permissions(path, std::filesystem::perms::all);
+  const std::string read = "print(open('" + secret + "').read())";
+  EXPECT_EQ(run(read).output, "secret\n");
+  EXPECT_EQ(run(read, {.wall_time = milliseconds(5000), .hidden = {secret}}).output, "\n");
+  std::filesystem::remove_all(place);
 }
 
 TEST(SandboxWithoutNamespaces, LimitsHoldAndTheFolderIsRemoved) {

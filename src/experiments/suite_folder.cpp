@@ -167,6 +167,8 @@ void SuiteFolder::take_over(const Json& then) {
   check_same_suite(suite_, then, path_ / kSuiteFile);
   forget_skipped();
   suite_["date"] = then.value("date", Json(""));
+  for (const char* field : {"command", "directory"})  // how it was begun, whatever resumed it
+    if (then.contains(field)) suite_[field] = then[field];
   Json all = then.value("experiments", Json::array());
   for (const Json& now : suite_["experiments"])
     if (find_experiment(then, now["id"]) == nullptr) all.push_back(now);

@@ -34,8 +34,10 @@ SettingResult look_result(const FinishedRun& run) {
 class Judge {
  public:
   explicit Judge(const QualityOptions& options) : options_(options) {
-    for (const auto& path : options.problems)
+    for (const auto& path : options.problems) {
+      limits_.hidden.push_back(std::filesystem::absolute(path).string());  // it has solutions too
       for (HumanEvalProblem& problem : read_humaneval(path)) problems_.emplace(problem.task_id, std::move(problem));
+    }
   }
 
   bool has_problems() const { return !problems_.empty(); }
@@ -47,11 +49,12 @@ class Judge {
 
   bool passes(const HumanEvalProblem& problem, const std::string& answer) const {
     const Trial trial = trial_of(problem, answer);
-    return run_sandboxed_pair(trial.judge, trial.candidate, *options_.confinement).end == SandboxEnd::finished;
+    return run_sandboxed_pair(trial.judge, trial.candidate, *options_.confinement, limits_).end == SandboxEnd::finished;
   }
 
  private:
   const QualityOptions& options_;
+  SandboxLimits limits_;
   std::map<std::string, HumanEvalProblem> problems_;
 };
 

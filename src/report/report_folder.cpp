@@ -29,7 +29,7 @@ void check_place(const Path& path, bool replace) {
 
 }  // namespace
 
-ReportFolder::ReportFolder(const Path& path, bool replace) : path_(folder_path(path)) {
+ReportFolder::ReportFolder(const Path& path, bool replace) : path_(folder_path(path)), replace_(replace) {
   check_place(path_, replace);
   std::error_code ignored;
   if (path_.has_parent_path()) std::filesystem::create_directories(path_.parent_path(), ignored);
@@ -45,10 +45,9 @@ void ReportFolder::add(const Path& name, std::string_view bytes) const {
 }
 
 void ReportFolder::publish() {
-  if (std::filesystem::exists(path_))
-    temporary_->replace(path_);
-  else if (!temporary_->take_free_name(path_))
-    refuse_existing(path_);
+  if (temporary_->take_free_name(path_)) return;
+  check_place(path_, replace_);  // it may have come since
+  temporary_->replace(path_);
 }
 
 }  // namespace espalier

@@ -22,6 +22,7 @@ class ReportFolder {
 
  private:
   std::filesystem::path path_;
+  bool replace_;
   std::optional<TemporaryDirectory> temporary_;
 };
 
