@@ -24,7 +24,7 @@ build: ## build the program: build/bin/espalier
 model: ## fetch the default model into models/ (98 MB, checked)
 	@scripts/setup model && python3 scripts/fetch_model.py
 
-test: ## everything a change has to pass: tests, sanitizers, fuzzers, both compilers, includes, format
+test: ## all tests, under sanitizers too, fuzzers, both compilers, format
 	@scripts/test
 
 test-fast: ## only the fast tests of the release build

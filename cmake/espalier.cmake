@@ -33,6 +33,10 @@ if(ESPALIER_SANITIZE)
   target_compile_options(espalier_flags INTERFACE -fsanitize=${ESPALIER_SANITIZE} -fno-omit-frame-pointer
                                                   -fno-sanitize-recover=all)
   target_link_options(espalier_flags INTERFACE -fsanitize=${ESPALIER_SANITIZE})
+  find_program(LLD ld.lld)
+  if(LLD AND CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+    target_link_options(espalier_flags INTERFACE -fuse-ld=lld)  # sanitized programs are large, and there are many
+  endif()
   target_compile_definitions(espalier_flags INTERFACE ESPALIER_SANITIZED)  # tests take fewer rounds
   set(ESPALIER_COMPUTING_FOLDERS base device text cache model decode)
   set(ESPALIER_PLAIN_OPTIONS -O0)

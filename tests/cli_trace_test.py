@@ -104,7 +104,7 @@ class RecordTest(unittest.TestCase):
 class Traces(RecordTest):
     def generate(self, *flags, trace=None, model=MODEL, **options):
         return self.good("generate", "--model", model, "-n", 32, "--ignore-eos", "--context", 256, "--trace",
-                         trace or self.trace, *flags, "one two one two one two", **options)
+                         trace or self.trace, "--force", *flags, "one two one two one two", **options)
 
     def chat(self, turns=3):
         self.good("chat", "--model", MODEL, "-n", 12, "--ignore-eos", "--context", 512, "--draft", "ngram", "--trace",

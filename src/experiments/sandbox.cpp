@@ -146,7 +146,8 @@ void hide(const Launch& launch, const char* folder) {
 void arrange_files(const Launch& launch) {
   require(launch, ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0, "mount private");
   for (const std::string& file : launch.hidden)
-    require(launch, ::mount("/dev/null", file.c_str(), nullptr, MS_BIND, nullptr) == 0, "mount hidden");
+    if (::access(file.c_str(), F_OK) == 0)  // or it is out of reach as it is
+      require(launch, ::mount("/dev/null", file.c_str(), nullptr, MS_BIND, nullptr) == 0, "mount hidden");
   for (const char* folder : {"/proc", "/run", "/dev/shm"}) hide(launch, folder);
   mount_attr read_only{};
   read_only.attr_set = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID;
