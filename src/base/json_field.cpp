@@ -1,5 +1,7 @@
 #include "base/json_field.h"
 
+#include <nlohmann/json.hpp>
+
 #include "base/error.h"
 #include "base/untrusted_text.h"
 
@@ -113,6 +115,18 @@ std::vector<std::int64_t> JsonField::integers(std::int64_t low, std::int64_t hig
     values.push_back(is_integer_in(value, low, high) ? value.get<std::int64_t>()
                                                      : element(values.size()).integer(low, high));
   return values;
+}
+
+bool JsonField::is_object() const {
+  return value_->is_object();
+}
+
+bool JsonField::is_null() const {
+  return value_->is_null();
+}
+
+bool JsonField::is_string() const {
+  return value_->is_string();
 }
 
 bool JsonField::boolean_or(std::string_view key, bool otherwise) const {

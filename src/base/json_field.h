@@ -4,7 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <span>
 #include <string>
@@ -40,9 +40,9 @@ class JsonField {
   // An array of integers; long ones are what it is for.
   std::vector<std::int64_t> integers(std::int64_t low, std::int64_t high) const;
   const Json& json() const { return *value_; }  // as it is
-  bool is_object() const { return value_->is_object(); }
-  bool is_null() const { return value_->is_null(); }
-  bool is_string() const { return value_->is_string(); }
+  bool is_object() const;
+  bool is_null() const;
+  bool is_string() const;
 
   // Members of an object, or the given value when absent or null.
   bool boolean_or(std::string_view key, bool otherwise) const;

@@ -80,13 +80,13 @@ int replay_one(const ReplayFlags& flags, Screen& screen) {
   if (flags.turn) throw InputError("--turn: only for a trace, a dump has one round");
   const ReadDump record = read_failure_dump(flags.file);
   const FailureDump& dump = record.dump;
-  const OpenEngine engine = open_recorded(flags, record.origin.configuration, screen);
+  const auto configuration = nlohmann::ordered_json::parse(record.origin.configuration);
+  const OpenEngine engine = open_recorded(flags, configuration, screen);
   print(fmt::format("prompt {}, turn {}, round {}, {}: {}\n", quoted_token(text_of(dump.prompt_id)), dump.turn,
                     dump.round, dump.stage, dump.error));
   std::optional<Drafting> drafting;
   if (dump.stage == "draft") {
-    drafting.emplace(plan_drafting(recorded_drafting(record.origin.configuration), engine.places), engine,
-                     dump.draw.seed);
+    drafting.emplace(plan_drafting(recorded_drafting(configuration), engine.places), engine, dump.draw.seed);
   }
   const DumpReplay replay = placed(flags.file, [&] {
     return replay_dump(*engine.model, engine.decoder, dump, drafting ? drafting->speculation() : Speculation());
@@ -117,7 +117,8 @@ bool replay_turn_of(const OpenEngine& engine, const TracedTurn& turn, std::int64
 
 int replay_trace(const ReplayFlags& flags, Screen& screen) {
   TraceReader reader(flags.file);
-  const OpenEngine engine = open_recorded(flags, reader.header().origin.configuration, screen);
+  const auto configuration = nlohmann::ordered_json::parse(reader.header().origin.configuration);
+  const OpenEngine engine = open_recorded(flags, configuration, screen);
   const InterruptGuard interrupt;
   bool identical = true;
   while (const auto turn = reader.next()) {

@@ -42,13 +42,17 @@ void tell_truncated(const TraceReader& reader) {
   if (const auto note = reader.truncation()) tell(fmt::format("espalier: {}\n", *note));
 }
 
+nlohmann::ordered_json configuration_of(const TraceHeader& header) {
+  return nlohmann::ordered_json::parse(header.origin.configuration);
+}
+
 // Ids as text where a model's tokenizer is at hand, else as numbers.
 class PieceWords {
  public:
   PieceWords(const TraceHeader& header, const ShowFlags& flags) {
     try {
       text_ = load_model_text(
-          recorded_model(header.origin.configuration, flags.model, flags.file, user_cache_folder(process_environment)));
+          recorded_model(configuration_of(header), flags.model, flags.file, user_cache_folder(process_environment)));
     } catch (const InputError&) {
       if (!flags.model.empty()) throw;  // ids will do where nobody asked for words
     }
@@ -168,7 +172,7 @@ int run_show(const ShowFlags& flags) {
       input_error("--round: expected less than {}, the rounds of turn {}, got {}", turn.rounds.size(), reader.turns(),
                   *flags.round);
     print(round_text(turn, turn.rounds[static_cast<std::size_t>(*flags.round)], words, flags,
-                     recorded_drafters(reader.header().origin.configuration)));
+                     recorded_drafters(configuration_of(reader.header()))));
   }
   flush_output();
   return 0;

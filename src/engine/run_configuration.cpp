@@ -111,10 +111,10 @@ Json run_configuration(const RunParts& run) {
 }
 
 RecordOrigin record_origin(const RunParts& run) {
-  RecordOrigin origin{.commit = std::string(build_commit()), .configuration = run_configuration(run)};
+  Json configuration = run_configuration(run);
   const auto hash = model_sha256(run.engine.path, run.engine.places.cache);
-  origin.configuration["model"]["sha256"] = text_or_null(hash.value_or(""));
-  return origin;
+  configuration["model"]["sha256"] = text_or_null(hash.value_or(""));
+  return {.commit = std::string(build_commit()), .configuration = one_line(configuration)};
 }
 
 }  // namespace espalier

@@ -144,7 +144,7 @@ class EvalRun {
     setup_.chat.date_iso = manifest.value("date", "");  // all ranks, and a resumed run, have the day it began
     const RecordOrigin origin = {
         manifest.value("commit", Json()).is_string() ? manifest["commit"].get<std::string>() : "",
-        manifest.value("configuration", Json())};
+        one_line(manifest.value("configuration", Json()))};
     FailureDumper dumper(path_ / "dumps", origin);
     setup_.dumper = &dumper;
     read_baseline(manifest);

@@ -1,6 +1,7 @@
 #include "eval/rank_folder.h"
 
 #include <charconv>
+#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/temporary_file.h"
@@ -33,14 +34,17 @@ std::optional<int> rank_of_folder(std::string_view name) {
   return name == rank_folder_name(rank) ? std::optional(rank) : std::nullopt;
 }
 
-RankFolder::RankFolder(const std::filesystem::path& path, const RankPlace& place, bool resume, Json facts)
+RankFolder::RankFolder(const std::filesystem::path& path, const RankPlace& place, bool resume)
+    : RankFolder(path, place, resume, Json::object()) {}
+
+RankFolder::RankFolder(const std::filesystem::path& path, const RankPlace& place, bool resume, const Json& facts)
     : path_(made(path, resume)), journal_(path_ / kJournalName) {
   remove_leftovers(path_);
-  life_ = {{"rank", place.rank}, {"world", place.world}, {"process", this_process()}};
-  if (facts.is_object()) life_.update(facts);
-  life_["ended"] = false;
-  life_["failure"] = nullptr;
-  write();
+  Json life = {{"rank", place.rank}, {"world", place.world}, {"process", this_process()}};
+  life.update(facts);
+  life["ended"] = false;
+  life["failure"] = nullptr;
+  write(life);
 }
 
 void RankFolder::show_life() const {
@@ -48,19 +52,24 @@ void RankFolder::show_life() const {
   std::filesystem::last_write_time(path_ / kLifeName, std::filesystem::file_time_type::clock::now(), ignored);
 }
 
+void RankFolder::end() {
+  end(Json::object());
+}
+
 void RankFolder::end(const Json& facts) {
-  life_.update(facts);
-  life_["ended"] = true;
-  write();
+  Json life = Json::parse(life_);
+  life.update(facts);
+  life["ended"] = true;
+  write(life);
 }
 
 void RankFolder::fail(const std::string& reason) {
-  life_["failure"] = reason;
-  end();
+  end({{"failure", reason}});
 }
 
-void RankFolder::write() const {
-  write_whole_file(path_ / kLifeName, life_.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+void RankFolder::write(const Json& life) {
+  life_ = life.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  write_whole_file(path_ / kLifeName, life_);
 }
 
 }  // namespace espalier

@@ -3,7 +3,7 @@
 #pragma once
 
 #include <filesystem>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -23,21 +23,24 @@ class RankFolder {
  public:
   // Signs in: from now on this process is the rank. `resume`: there may be a folder already. `facts` join rank.json.
   // Throws InputError when there is one and may not be, or when another process is writing to it.
-  RankFolder(const std::filesystem::path& path, const RankPlace& place, bool resume, nlohmann::ordered_json facts = {});
+  RankFolder(const std::filesystem::path& path, const RankPlace& place, bool resume);
+  RankFolder(const std::filesystem::path& path, const RankPlace& place, bool resume,
+             const nlohmann::ordered_json& facts);
 
   const std::filesystem::path& path() const { return path_; }
   void add(const TurnRecord& turn) { journal_.add(turn); }
   // Touches rank.json: a sign of life where no turns show it.
   void show_life() const;
   // Signs out: it has done its share, or why not. `facts` join rank.json.
-  void end(const nlohmann::ordered_json& facts = nlohmann::ordered_json::object());
+  void end();
+  void end(const nlohmann::ordered_json& facts);
   void fail(const std::string& reason);
 
  private:
-  void write() const;
+  void write(const nlohmann::ordered_json& life);
 
   std::filesystem::path path_;
-  nlohmann::ordered_json life_;  // what rank.json says
+  std::string life_;  // the text of rank.json
   TurnJournal journal_;
 };
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "base/json_field.h"
 
@@ -33,7 +34,7 @@ Json setting_json(const SettingResult& setting) {
           {"flags", setting.flags},
           {"run", setting.run.empty() ? Json() : Json(setting.run)},
           {"identical", to_json(setting.identity)},
-          {"figures", setting.figures}};
+          {"figures", Json::parse(setting.figures)}};
 }
 
 template <typename Count>

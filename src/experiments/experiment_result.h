@@ -3,7 +3,7 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <span>
 #include <string>
@@ -37,7 +37,7 @@ struct SettingResult {
   std::vector<std::string> flags = {};
   std::string run = {};  // the folder of its run inside the suite's; empty: it has none
   Identity identity = {};
-  nlohmann::ordered_json figures = nlohmann::ordered_json::object();
+  std::string figures = "{}";               // JSON: run_figures(), or what else an experiment counts
   std::optional<std::string> failure = {};  // turns that could not be answered
 };
 

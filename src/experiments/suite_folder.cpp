@@ -4,6 +4,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <nlohmann/json.hpp>
 #include <span>
 #include <string_view>
 
@@ -139,16 +140,14 @@ void SuiteFolder::check_place(const std::filesystem::path& path, bool resume, co
     input_error("-o {}: no {}, expected the directory of a suite to resume", path.string(), kSuiteFile);
 }
 
-SuiteFolder::SuiteFolder(std::filesystem::path path, Json suite, bool resume)
-    : path_(std::move(path)), suite_(std::move(suite)) {
+SuiteFolder::SuiteFolder(std::filesystem::path path, const Json& suite, bool resume) : path_(std::move(path)) {
   check_place(path_, resume, RankPlace{});
   std::error_code error;
   std::filesystem::create_directories(path_, error);
   if (error) device_error("{}: cannot create the directory: {}", path_.string(), error.message());
   lock();
   remove_leftovers(path_);
-  if (resume) take_over(read_object(path_ / kSuiteFile));
-  write();
+  write(resume ? taken_over(suite) : suite);
 }
 
 SuiteFolder::~SuiteFolder() {
@@ -162,22 +161,28 @@ void SuiteFolder::lock() {
   input_error("{}: another process is writing to this suite", path_.string());
 }
 
+std::string SuiteFolder::date() const {
+  return Json::parse(suite_).value("date", "");
+}
+
 // The experiments of this process join those of the ones before.
-void SuiteFolder::take_over(const Json& then) {
-  check_same_suite(suite_, then, path_ / kSuiteFile);
-  forget_skipped();
-  suite_["date"] = then.value("date", Json(""));
+Json SuiteFolder::taken_over(Json suite) const {
+  const Json then = read_object(path_ / kSuiteFile);
+  check_same_suite(suite, then, path_ / kSuiteFile);
+  forget_skipped(suite);
+  suite["date"] = then.value("date", Json(""));
   for (const char* field : {"command", "directory"})  // how it was begun, whatever resumed it
-    if (then.contains(field)) suite_[field] = then[field];
+    if (then.contains(field)) suite[field] = then[field];
   Json all = then.value("experiments", Json::array());
-  for (const Json& now : suite_["experiments"])
+  for (const Json& now : suite["experiments"])
     if (find_experiment(then, now["id"]) == nullptr) all.push_back(now);
-  suite_["experiments"] = all;
+  suite["experiments"] = all;
+  return suite;
 }
 
 // It is tried once more, and other ranks must not take the old word for it.
-void SuiteFolder::forget_skipped() const {
-  for (const Json& experiment : suite_["experiments"]) {
+void SuiteFolder::forget_skipped(const Json& suite) const {
+  for (const Json& experiment : suite["experiments"]) {
     const auto id = experiment["id"].get<std::string>();
     if (!has_result(path_, id) || result(id).value("skipped", Json()).is_null()) continue;
     std::error_code error;
@@ -203,25 +208,28 @@ void SuiteFolder::add(const std::string& id, const Json& result) {
 }
 
 void SuiteFolder::note(const std::string& id, const Json& result) {
+  Json suite = Json::parse(suite_);
   Identity all;
-  for (Json& experiment : suite_["experiments"]) {
+  for (Json& experiment : suite["experiments"]) {
     if (experiment["id"] == id) {
       experiment["state"] = result["skipped"].is_null() ? "finished" : "skipped";
       experiment["identical"] = result["identical"];
     }
     if (!experiment["identical"].is_null()) all.add(identity_from(experiment["identical"], kSuiteFile));
   }
-  suite_["identical"] = to_json(all);
-  write();
+  suite["identical"] = to_json(all);
+  write(suite);
 }
 
 void SuiteFolder::finish() {
-  suite_["finished"] = true;
-  write();
+  Json suite = Json::parse(suite_);
+  suite["finished"] = true;
+  write(suite);
 }
 
-void SuiteFolder::write() const {
-  write_whole_file(path_ / kSuiteFile, pretty(suite_));
+void SuiteFolder::write(const Json& suite) {
+  suite_ = pretty(suite);
+  write_whole_file(path_ / kSuiteFile, suite_);
 }
 
 std::optional<std::string> join_suite(const EvalRequest& request, const Json& suite,

@@ -5,7 +5,7 @@
 
 #include <filesystem>
 #include <functional>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 
@@ -32,13 +32,13 @@ class SuiteFolder {
 
   // A new one, or with `resume` that of the same suite, where what was skipped is forgotten. Throws InputError when it
   // is another one, naming the first field or the file that differs, or when another process owns it.
-  SuiteFolder(std::filesystem::path path, nlohmann::ordered_json suite, bool resume);
+  SuiteFolder(std::filesystem::path path, const nlohmann::ordered_json& suite, bool resume);
   ~SuiteFolder();
   SuiteFolder(const SuiteFolder&) = delete;
   SuiteFolder& operator=(const SuiteFolder&) = delete;
 
   const std::filesystem::path& path() const { return path_; }
-  std::string date() const { return suite_.value("date", ""); }  // when it began, as templates are told
+  std::string date() const;  // when it began, as templates are told
 
   // The result of an experiment. Throws InputError when there is none.
   nlohmann::ordered_json result(const std::string& id) const;
@@ -50,12 +50,12 @@ class SuiteFolder {
 
  private:
   void lock();
-  void take_over(const nlohmann::ordered_json& then);
-  void forget_skipped() const;
-  void write() const;
+  nlohmann::ordered_json taken_over(nlohmann::ordered_json suite) const;
+  void forget_skipped(const nlohmann::ordered_json& suite) const;
+  void write(const nlohmann::ordered_json& suite);
 
   std::filesystem::path path_;
-  nlohmann::ordered_json suite_;
+  std::string suite_;  // the text of suite.json
   int lock_ = -1;
 };
 

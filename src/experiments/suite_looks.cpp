@@ -103,7 +103,8 @@ ExperimentResult stage_times(std::span<const FinishedRun> runs) {
     if (stages.rounds() == 0)
       input_error("{}: no trace with rounds in ranks, expected those of its run", run.folder.string());
     SettingResult setting = look_result(run);
-    setting.figures = {{"rounds", stages.rounds()}, {"stages", stages.to_json()}};
+    const nlohmann::ordered_json figures = {{"rounds", stages.rounds()}, {"stages", stages.to_json()}};
+    setting.figures = figures.dump();
     result.settings.push_back(std::move(setting));
   }
   return result;
@@ -124,8 +125,9 @@ std::optional<ExperimentResult> pass_at_1(std::span<const FinishedRun> runs, con
     const std::optional<Score> scored = score(run, judge, options);
     if (!scored) return std::nullopt;
     SettingResult setting = look_result(run);
-    setting.figures = scored->to_json();
-    setting.figures["sandbox"] = *options.confinement == Confinement::namespaces ? "namespaces" : "limits only";
+    nlohmann::ordered_json figures = scored->to_json();
+    figures["sandbox"] = *options.confinement == Confinement::namespaces ? "namespaces" : "limits only";
+    setting.figures = figures.dump();
     result.settings.push_back(std::move(setting));
   }
   return result;

@@ -91,12 +91,12 @@ std::optional<std::string> leakage_failure(const LeakageCounts& counts, std::int
   return std::nullopt;
 }
 
-SettingResult probed(const PlannedRun& run, const Drafting& drafting, nlohmann::ordered_json figures) {
+SettingResult probed(const PlannedRun& run, const Drafting& drafting, const nlohmann::ordered_json& figures) {
   SettingResult result;
   result.name = run.setting.name;
   result.drafter = drafting.name();
   result.flags = run.setting.flags;
-  result.figures = std::move(figures);
+  result.figures = figures.dump();
   return result;
 }
 

@@ -1,6 +1,7 @@
 #include "experiments/suite_runs.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/whole_file.h"
@@ -132,7 +133,7 @@ std::optional<SettingResult> SuiteRuns::measure(const PlannedExperiment& planned
   result.flags = run.setting.flags;
   result.run = setting_place(planned, run);
   result.identity = identity_of(outcome->summary);
-  result.figures = figures_of(run, experiment, outcome->turns);
+  result.figures = figures_of(run, experiment, outcome->turns).dump();
   if (const Summary& summary = outcome->summary; summary.failed > 0)
     result.failure =
         fmt::format("{}: turns that failed: {}; the first: {}", result.run, summary.failed, *summary.failure);

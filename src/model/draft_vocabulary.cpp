@@ -1,6 +1,7 @@
 #include "model/draft_vocabulary.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <unordered_map>
 
 #include "base/error.h"

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/untrusted_text.h"
 #include "model/config_fields.h"
 
@@ -172,8 +173,9 @@ Eagle3Config read_gguf(const Gguf& gguf, const ModelConfig& teacher, const HeadO
 }  // namespace
 
 Eagle3Config read_eagle3_config(const HeadFiles& files, const ModelConfig& teacher, const HeadOptions& options) {
-  Eagle3Config config = files.gguf ? read_gguf(*files.gguf, teacher, options)
-                                   : read_json(files.config, files.config_file, teacher, options);
+  Eagle3Config config =
+      files.gguf ? read_gguf(*files.gguf, teacher, options)
+                 : read_json(parse_json(files.config, files.config_file), files.config_file, teacher, options);
   config.teacher_hidden = teacher.hidden;
   config.teacher_vocabulary = teacher.vocabulary;
   return config;

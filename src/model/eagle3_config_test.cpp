@@ -34,9 +34,9 @@ Json nested_config() {
   return {{"speculators_model_type", "eagle3"}, {"transformer_layer_config", flat_config()}};
 }
 
-Eagle3Config read(Json config, const HeadOptions& options = {}) {
+Eagle3Config read(const Json& config, const HeadOptions& options = {}) {
   HeadFiles files;
-  files.config = std::move(config);
+  files.config = config.dump();
   files.config_file = "config.json";
   return read_eagle3_config(files, teacher(), options);
 }

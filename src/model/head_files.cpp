@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <system_error>
 #include <utility>
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/untrusted_text.h"
 #include "format/safetensors.h"
 #include "model/eagle3_names.h"
@@ -98,9 +100,9 @@ fs::path find_weights(const fs::path& folder) {
 void read_head_config(const fs::path& file, HeadFiles& files) {
   if (!is_present(file)) input_error("{}: no such file, expected the head's configuration", file.string());
   files.config_file = file.string();
-  files.config = read_json_file(file);
-  if (!files.config.is_object())
-    input_error("{}: expected a JSON object, got {}", files.config_file, files.config.type_name());
+  const Json config = read_json_file(file);
+  if (!config.is_object()) input_error("{}: expected a JSON object, got {}", files.config_file, config.type_name());
+  files.config = config.dump();
 }
 
 void open_gguf(const fs::path& path, HeadFiles& files) {
@@ -126,11 +128,11 @@ const Json* find_setting(const Json& config, const char* key) {
 }
 
 // What shows a head that drafts all its tokens at once; empty: nothing.
-std::string parallel_sign(const HeadFiles& files, const Eagle3Names& names) {
+std::string parallel_sign(const Json& config, const Eagle3Names& names) {
   if (names.has("mask_hidden")) return "mask_hidden";
   for (const char* key : {"mask_token_id", "pard_token", "ptd_token_id"})
-    if (find_setting(files.config, key)) return key;
-  const Json* architectures = find_setting(files.config, "architectures");
+    if (find_setting(config, key)) return key;
+  const Json* architectures = find_setting(config, "architectures");
   if (!architectures || !architectures->is_array() || architectures->empty() || !architectures->front().is_string())
     return "";
   const auto& first = architectures->front().get_ref<const std::string&>();
@@ -142,10 +144,11 @@ std::string parallel_sign(const HeadFiles& files, const Eagle3Names& names) {
 void refuse_unlike_eagle3(const HeadFiles& files) {
   const std::string_view where = files.tensors->description();
   const Eagle3Names names(*files.tensors, false);
-  if (const std::string sign = parallel_sign(files, names); !sign.empty())
+  const Json config = parse_json(files.config, files.config_file);
+  if (const std::string sign = parallel_sign(config, names); !sign.empty())
     input_error("{}: {}: a P-EAGLE head (parallel drafting) is not supported, expected an EAGLE-3 head or Medusa heads",
                 where, sign);
-  const Json* aux = find_setting(files.config, "use_aux_hidden_state");
+  const Json* aux = find_setting(config, "use_aux_hidden_state");
   if (aux && *aux == false)
     input_error("{}: use_aux_hidden_state: expected true, got false (a head on the last hidden state alone)",
                 files.config_file);

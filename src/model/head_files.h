@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -22,7 +21,7 @@ struct HeadFiles {
   std::filesystem::path folder = {};           // where its files lie
   std::unique_ptr<TensorSource> tensors = {};  // a Gguf where `gguf` is set
   const Gguf* gguf = nullptr;
-  nlohmann::json config = {};    // the object in config.json; null with a GGUF, which has its own metadata
+  std::string config = "null";   // JSON: the object in config.json; null with a GGUF, which has its own metadata
   std::string config_file = {};  // for messages: config.json or the GGUF
 };
 

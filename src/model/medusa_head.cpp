@@ -3,12 +3,14 @@
 #include <fmt/ranges.h>
 
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <numeric>
 #include <span>
 #include <string>
 #include <utility>
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/untrusted_text.h"
 #include "model/config_fields.h"
 #include "model/draft_vocabulary.h"
@@ -28,7 +30,8 @@ struct Settings {
 };
 
 Settings read_settings(const HeadFiles& files, std::int64_t vocabulary) {
-  const JsonFields config(files.config, files.config_file);
+  const nlohmann::json object = parse_json(files.config, files.config_file);
+  const JsonFields config(object, files.config_file);
   return {.draft_vocabulary = config.integer("truncated_vocab_size", 1, vocabulary).value_or(vocabulary),
           .shared_output = config.boolean("original_lm_head", false),
           .logit_scale = config.factor("logit_scale")};

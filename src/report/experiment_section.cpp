@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "report/figures.h"
 #include "report/markup.h"
@@ -13,11 +14,14 @@
 namespace espalier {
 namespace {
 
+using Json = nlohmann::ordered_json;
+
 // A setting of one of the suites.
 struct SettingView {
   const ReportSource* source = nullptr;
   const SettingResult* setting = nullptr;
   std::string series = {};  // what it has in common with its neighbours on the axis: the drafter, the suite
+  Json figures = {};
 };
 
 struct ExperimentView {
@@ -49,8 +53,8 @@ std::vector<std::string> column_figures(const ExperimentView& view) {
 }
 
 bool anyone_has(const ExperimentView& view, const std::string& figure) {
-  return std::ranges::any_of(
-      view.settings, [&](const SettingView& one) { return figure_value(one.setting->figures, figure).has_value(); });
+  return std::ranges::any_of(view.settings,
+                             [&](const SettingView& one) { return figure_value(one.figures, figure).has_value(); });
 }
 
 std::string identical_text(const Identity& identity) {
@@ -75,7 +79,7 @@ Table settings_table(const ExperimentView& view) {
     if (compared) row.push_back(text_cell(identical_text(one.setting->identity)));
     for (const std::string& figure : figures) {
       const FigureStyle style = figure_style(figure);
-      row.push_back(figure_cell(figure_value(one.setting->figures, figure), style));
+      row.push_back(figure_cell(figure_value(one.figures, figure), style));
       if (!paper_has(paper, figure)) continue;
       const auto cited = paper_value(paper, figure, one.setting->name);
       row.push_back(cited ? paper_cell(*cited, style.decimals) : Cell{});
@@ -112,7 +116,7 @@ Chart settings_chart(const ExperimentView& view, const std::string& figure) {
     if (std::ranges::find(chart.x.categories, one.setting->name) == chart.x.categories.end())
       chart.x.categories.push_back(one.setting->name);
   for (const SettingView& one : view.settings) {
-    const auto value = figure_value(one.setting->figures, figure);
+    const auto value = figure_value(one.figures, figure);
     if (!value) continue;
     const FigureValue scaled = in_unit(*value, style);
     const auto place = std::ranges::find(chart.x.categories, one.setting->name) - chart.x.categories.begin();
@@ -140,7 +144,7 @@ void add_runs(const ExperimentView& view, ReportSection& section) {
   std::vector<MeasuredRun> runs;
   for (const SettingView& one : view.settings) {
     const ReportRun* run = run_of(*one.source, *one.setting);
-    runs.push_back({full_name(one), one.setting->figures, run == nullptr ? std::span<const TurnRecord>() : run->turns});
+    runs.push_back({full_name(one), one.figures, run == nullptr ? std::span<const TurnRecord>() : run->turns});
   }
   add_throughput(runs, view.experiment.paper, section);
 }
@@ -148,7 +152,7 @@ void add_runs(const ExperimentView& view, ReportSection& section) {
 NamedLists named_lists(const ExperimentView& view, const char* figure) {
   NamedLists lists;
   for (const SettingView& one : view.settings)
-    if (one.setting->figures.contains(figure)) lists.push_back({full_name(one), one.setting->figures[figure]});
+    if (one.figures.contains(figure)) lists.push_back({full_name(one), one.figures[figure]});
   return lists;
 }
 
@@ -186,7 +190,8 @@ ReportSection experiment_section(const std::string& id, const std::string& secti
       if (experiment.id != id) continue;
       if (!view) view.emplace(ExperimentView{experiment});
       for (const SettingResult& setting : experiment.settings)
-        view->settings.push_back({&source, &setting, series_name(source, setting, several)});
+        view->settings.push_back(
+            {&source, &setting, series_name(source, setting, several), Json::parse(setting.figures)});
       add_outcome(source, experiment, several, section);
     }
   if (!view) return section;

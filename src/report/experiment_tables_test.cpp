@@ -2,6 +2,7 @@
 // number has no trace by its nature (logits compared, answers judged, attention by distance), from the counts of
 // result.json.
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "base/mapped_file.h"
 #include "eval/summary.h"
@@ -24,14 +25,14 @@ class ExperimentTables : public ReportTest {
     SettingResult setting{.name = name, .drafter = "eagle3", .run = experiment + "/" + name};
     write("suite/" + setting.run, run);
     setting.identity = identity_of(summarize(run.turns));
-    setting.figures = run_figures(counting);
+    setting.figures = run_figures(counting).dump();
     return setting;
   }
   SettingResult measured(const std::string& experiment, const std::string& name, const FakeRun& run) const {
     return measured(experiment, name, run, run.turns);
   }
-  static SettingResult counted(const std::string& name, nlohmann::ordered_json figures) {
-    return {.name = name, .drafter = "eagle3", .figures = std::move(figures)};
+  static SettingResult counted(const std::string& name, const nlohmann::ordered_json& figures) {
+    return {.name = name, .drafter = "eagle3", .figures = figures.dump()};
   }
 
   std::vector<PlainTurn> turns_of(const std::string& run) const { return plain_turns(folder_ / "suite" / run); }
@@ -137,8 +138,10 @@ TEST_F(ExperimentTables, MedusaIsTokensOfAStepOverItsCost) {
   std::vector<SettingResult> settings;
   for (const std::string name : {"128", "256"}) {
     const FakeRun run = random_run(name == "128" ? 29 : 61, 13);
+    nlohmann::ordered_json figures = run_figures(run.turns);
+    figures.update(to_json(step_economy(run.turns)));
     settings.push_back(measured("medusa", name, run));
-    settings.back().figures.update(to_json(step_economy(run.turns)));
+    settings.back().figures = figures.dump();
   }
   Experiment experiment{.id = "medusa", .title = "Medusa", .kind = ExperimentKind::medusa, .axis = "decode length"};
   experiment.paper = {{.source = "Figure 3", .columns = {"128", "256"}, .rows = {{"ac", {1.78, 1.69}}}}};
@@ -162,8 +165,9 @@ TEST_F(ExperimentTables, StagesAreThoseOfTheTracesTheyLookAt) {
     const FakeRun run = random_run(name == "m8" ? 5 : 40, 8);
     StageTimes stages;
     for (const TracedTurn& turn : run.traced) stages.add(turn);
+    const nlohmann::ordered_json figures = {{"rounds", stages.rounds()}, {"stages", stages.to_json()}};
     settings.push_back(measured("e3", name, run));
-    settings.back().figures = {{"rounds", stages.rounds()}, {"stages", stages.to_json()}};
+    settings.back().figures = figures.dump();
     expected["eagle3, " + name] = plain_stages(turns_of("e3/" + name));
   }
   report_of({.id = "e3", .title = "Stages", .kind = ExperimentKind::stages, .from = "e1"}, std::move(settings));

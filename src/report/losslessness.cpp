@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <nlohmann/json.hpp>
+
 #include "base/error.h"
 #include "base/untrusted_text.h"
 #include "eval/summary.h"

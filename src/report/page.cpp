@@ -10,8 +10,6 @@
 namespace espalier {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 // Nothing is loaded but the files of turns beside the page.
 constexpr std::string_view kHead = R"(<!DOCTYPE html>
 <html lang="en">
@@ -104,7 +102,7 @@ std::string configuration_html(const Page& page) {
   std::string html = "<section>\n<h2 id=\"configuration-title\">Configuration</h2>\n" + table_html(page.configuration);
   for (const auto& [label, manifest] : page.manifests)
     html += fmt::format("<details><summary>{}</summary><pre>{}</pre></details>\n", markup_text(label),
-                        markup_text(manifest.dump(2, ' ', false, Json::error_handler_t::replace)));
+                        markup_text(manifest));
   return html + "</section>\n";
 }
 

@@ -2,7 +2,6 @@
 // as many turns as fit. A pure function of what it shows.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -34,7 +33,7 @@ struct Page {
   Table turns = {};
   std::vector<PageTurn> marks = {};  // as many as there are turns
   Table configuration = {};
-  std::vector<std::pair<std::string, nlohmann::ordered_json>> manifests = {};  // by label
+  std::vector<std::pair<std::string, std::string>> manifests = {};  // label and JSON, indented
 };
 
 std::string page_html(const Page& page);

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <deque>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "report/experiment_section.h"
@@ -56,12 +58,13 @@ Table configuration_table(const std::vector<ReportSource>& sources) {
               .columns = {"run", "model", "drafters", "rows", "device", "threads", "most tokens", "start", "commit"}};
   for (const ReportSource& source : sources)
     for (const ReportRun& run : source.runs) {
-      const auto field = [&](const char* pointer) { return text_cell(text_of_field(run.manifest, pointer)); };
-      const std::filesystem::path model = text_of_field(run.manifest, "/configuration/model/path");
+      const Json manifest = Json::parse(run.manifest);
+      const auto field = [&](const char* pointer) { return text_cell(text_of_field(manifest, pointer)); };
+      const std::filesystem::path model = text_of_field(manifest, "/configuration/model/path");
       table.add({text_cell(run.label), text_cell(model.filename().string()), field("/configuration/draft/drafters"),
                  field("/configuration/draft/nodes"), field("/configuration/engine/isa"),
                  field("/configuration/engine/threads"), field("/configuration/sampling/max_tokens"), field("/start"),
-                 text_cell(text_of_field(run.manifest, "/commit").substr(0, 12))});
+                 text_cell(text_of_field(manifest, "/commit").substr(0, 12))});
     }
   return table;
 }
@@ -99,7 +102,7 @@ class ReportWriter {
         for (const TurnRecord& turn : run.turns)
           page_.marks.push_back({.wrong = turn.error || turn.first_difference()});
         const auto sink = [&](std::size_t turn, const Json& data) { add_trees(first + turn, data); };
-        const Json& configuration = run.manifest.contains("configuration") ? run.manifest["configuration"] : Json();
+        const Json configuration = Json::parse(run.manifest).value("configuration", Json());
         const RunTraces traces =
             read_run_traces(run, run.traces.empty() ? TokenWords{} : options_.words(configuration), sink);
         note_traces(run, traces);
@@ -127,9 +130,13 @@ class ReportWriter {
 
   // Runs that belong to no suite stand side by side.
   void add_runs() {
+    std::deque<Json> figures;  // where they stay while the runs refer to them
     std::vector<MeasuredRun> runs;
-    for (const ReportSource& source : sources_)
-      if (!source.suite) runs.push_back({source.label, run_figures(source.runs[0].turns), source.runs[0].turns});
+    for (const ReportSource& source : sources_) {
+      if (source.suite) continue;
+      const std::vector<TurnRecord>& turns = source.runs[0].turns;
+      runs.push_back({source.label, figures.emplace_back(run_figures(turns)), turns});
+    }
     if (runs.empty()) return;
     ReportSection section{.id = "runs", .title = runs.size() == 1 ? "The run" : "The runs side by side"};
     for (const PaperTable& table : options_.paper) section.words.push_back("Paper: " + table.source + ".");

@@ -1,6 +1,7 @@
 #include "report/report_source.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "base/error.h"
@@ -37,7 +38,7 @@ std::vector<Path> sorted_entries(const Path& folder) {
 
 ReportRun read_run(const Path& path, std::string label) {
   ReportRun run{.label = std::move(label), .path = path, .turns = read_finished_turns(path)};
-  run.manifest = read_object(path / kManifest);
+  run.manifest = read_object(path / kManifest).dump(2);
   for (const Path& rank : sorted_entries(path / "ranks"))
     if (std::filesystem::exists(rank / kTrace)) run.traces.push_back(rank / kTrace);
   run.dumps = sorted_entries(path / "dumps");
@@ -69,7 +70,7 @@ SettingResult setting_from(const nlohmann::json& object, std::string_view where)
                         .run = text_at(object, "run").value_or("")};
   setting.identity = identity_from(object.at("identical"), where);
   if (!object.at("figures").is_object()) input_error("{}: figures: expected an object", where);
-  setting.figures = object.at("figures");
+  setting.figures = object.at("figures").dump();
   return setting;
 }
 
@@ -114,8 +115,9 @@ void read_suite_runs(ReportSource& source, const std::string& prefix) {
 }
 
 ReportSource read_suite_source(const Path& path, const std::string& label, bool several) {
-  ReportSource source{.label = label, .path = path, .suite = true, .suite_facts = read_object(path / kSuite)};
-  for (const std::string& name : experiment_names(path, source.suite_facts)) {
+  const Json facts = read_object(path / kSuite);
+  ReportSource source{.label = label, .path = path, .suite = true, .suite_facts = facts.dump(2)};
+  for (const std::string& name : experiment_names(path, facts)) {
     const Path file = path / name / kResult;
     if (!std::filesystem::exists(file)) {
       source.missing.push_back(name);

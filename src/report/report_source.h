@@ -3,9 +3,10 @@
 #pragma once
 
 #include <filesystem>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "eval/turn_record.h"
@@ -17,7 +18,7 @@ namespace espalier {
 struct ReportRun {
   std::string label = {};  // unique in a report
   std::filesystem::path path = {};
-  nlohmann::ordered_json manifest = {};
+  std::string manifest = "{}";  // manifest.json, indented for readers
   std::vector<TurnRecord> turns = {};
   std::vector<std::filesystem::path> traces = {};  // by rank
   std::vector<std::filesystem::path> dumps = {};
@@ -46,7 +47,7 @@ struct ReportSource {
   std::string label = {};
   std::filesystem::path path = {};
   bool suite = false;
-  nlohmann::ordered_json suite_facts = {};         // suite.json
+  std::string suite_facts = "{}";                  // suite.json, likewise
   std::vector<ReportExperiment> experiments = {};  // of a suite, in its order
   std::vector<std::string> missing = {};           // experiments of the suite that have no result yet
   std::vector<ReportRun> runs = {};                // the run itself, or those behind a suite's settings

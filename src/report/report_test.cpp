@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include <nlohmann/json.hpp>
+
 #include "base/mapped_file.h"
 #include "report/testing/fake_run.h"
 #include "trace/failure_dump.h"

@@ -2,7 +2,7 @@
 // (EAGLE-Pangu, arXiv 2603.08088, Table 1 and Figures 1 to 3). Pure functions of turns and figures.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <span>
 #include <string>
 #include <vector>
@@ -13,9 +13,10 @@
 
 namespace espalier {
 
+// Figures and turns are borrowed.
 struct MeasuredRun {
   std::string label = {};
-  nlohmann::ordered_json figures = {};  // run_figures()
+  const nlohmann::ordered_json& figures;  // run_figures()
   std::span<const TurnRecord> turns = {};
 };
 

@@ -1,5 +1,6 @@
 #include "text/bpe_from_json.h"
 
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "base/error.h"

@@ -1,6 +1,7 @@
 #include "text/tokenizer_config.h"
 
 #include <charconv>
+#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/json_field.h"

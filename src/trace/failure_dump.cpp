@@ -110,8 +110,8 @@ Json dump_json(const FailureDump& dump, const RecordOrigin& origin) {
   object["attention"] = name(dump.form.attention);
   object["mask"] = name(dump.form.mask);
   object["mismatch"] = dump.mismatch ? mismatch_json(*dump.mismatch) : Json();
-  object["tables"] = dump.tables;
-  object["cache"] = dump.cache;
+  object["tables"] = Json::parse(dump.tables);
+  object["cache"] = Json::parse(dump.cache);
   return object;
 }
 
@@ -154,8 +154,8 @@ FailureDump dump_from(const JsonField& record) {
   dump.draw = draw_options_from(record.at("draw"));
   dump.form = form_from(record);
   dump.mismatch = mismatch_from(record.at("mismatch"));
-  dump.tables = record.at("tables").json();
-  dump.cache = record.at("cache").json();
+  dump.tables = one_line(record.at("tables").json());
+  dump.cache = one_line(record.at("cache").json());
   check_dump(dump, record.where());
   return dump;
 }
@@ -210,8 +210,8 @@ FailureDump dump_of(const AnswerFailure& failure, std::exception_ptr error) {
   dump.drawn.assign(failure.drawn.begin(), failure.drawn.end());
   dump.draw = DrawOptions::of(failure.options);
   dump.form = failure.form;
-  if (failure.tables != nullptr) dump.tables = tables_json(*failure.tables, failure.first_row);
-  dump.cache = cache_json(failure);
+  if (failure.tables != nullptr) dump.tables = one_line(tables_json(*failure.tables, failure.first_row));
+  dump.cache = one_line(cache_json(failure));
   return dump;
 }
 

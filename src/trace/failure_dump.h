@@ -41,9 +41,9 @@ struct FailureDump {
   DrawOptions draw = {};
   StepForm form = {};
   std::optional<Mismatch> mismatch = {};
-  // For people: tables of the step and metadata of the cache; null where there are none.
-  nlohmann::ordered_json tables = {};
-  nlohmann::ordered_json cache = {};
+  // For people: tables of the step and metadata of the cache, as JSON on one line; null where there are none.
+  std::string tables = "null";
+  std::string cache = "null";
 };
 
 // Of an exception that is leaving an answer, inside FailureObserver.

@@ -17,7 +17,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-const RecordOrigin kOrigin{.commit = "abc", .configuration = {{"model", "m"}}};
+const RecordOrigin kOrigin{.commit = "abc", .configuration = R"({"model":"m"})"};
 
 // Another token in place of one of the turn's.
 std::vector<std::int32_t> plain_tokens(const TracedTurn& turn, std::size_t wrong) {

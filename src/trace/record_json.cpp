@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <limits>
+#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/untrusted_text.h"
@@ -79,7 +80,7 @@ Json record_head(std::string_view kind, const RecordOrigin& origin) {
           {"schema", kRecordSchema},
           {"version", program_version()},
           {"commit", origin.commit.empty() ? Json() : Json(origin.commit)},
-          {"configuration", origin.configuration}};
+          {"configuration", Json::parse(origin.configuration)}};
 }
 
 RecordOrigin record_origin_from(const JsonField& record, std::string_view kind) {
@@ -92,7 +93,7 @@ RecordOrigin record_origin_from(const JsonField& record, std::string_view kind) 
   if (!version.is_string() || version.string() != program_version())
     input_error("{}: a {} of version {}, expected {}, that of this program", record.where(), kind,
                 shown(version.json()), program_version());
-  return {.commit = record.string_or("commit", ""), .configuration = record.at("configuration").json()};
+  return {.commit = record.string_or("commit", ""), .configuration = one_line(record.at("configuration").json())};
 }
 
 Json json_of(const PromptId& id) {

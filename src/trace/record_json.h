@@ -5,7 +5,7 @@
 
 #include <cstdint>
 #include <functional>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <span>
 #include <string>
 #include <string_view>
@@ -22,8 +22,8 @@ std::string_view program_version();
 
 // The run behind a record.
 struct RecordOrigin {
-  std::string commit = {};                    // of the program; empty: unknown
-  nlohmann::ordered_json configuration = {};  // as in the run's manifest
+  std::string commit = {};             // of the program; empty: unknown
+  std::string configuration = "null";  // JSON on one line, as in the run's manifest
 
   bool operator==(const RecordOrigin&) const = default;
 };

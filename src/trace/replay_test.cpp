@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "decode/hostile_drafter.h"
@@ -22,6 +23,7 @@
 namespace espalier {
 namespace {
 
+using Json = nlohmann::json;
 using ::testing::HasSubstr;
 
 constexpr std::int32_t kVocabulary = 272;
@@ -324,8 +326,8 @@ TEST(FailureDumps, OfADeviceThatFailsTellTheRoundAndReplayWithoutIt) {
   EXPECT_EQ(dump.round, 3);
   EXPECT_EQ(dump.turn, 2);
   EXPECT_EQ(dump.answered.size(), 4u);
-  EXPECT_EQ(dump.tables["token"][0], dump.answered.back());
-  EXPECT_EQ(dump.cache["committed"], kPrompt.size() + 3);
+  EXPECT_EQ(Json::parse(dump.tables)["token"][0], dump.answered.back());
+  EXPECT_EQ(Json::parse(dump.cache)["committed"], kPrompt.size() + 3);
   const DumpReplay replay = replay_dump(model, kOptions, dump);
   EXPECT_FALSE(replay.reproduced) << "the device works again";
   EXPECT_EQ(replay.speculative.tokens.size(), 1u);
@@ -373,8 +375,8 @@ TEST(FailureDumps, AnInvariantThatDoesNotHoldLeavesTheTablesOfTheStep) {
   const FailureDump dump = read_failure_dump(std::filesystem::directory_iterator(folder.path())->path()).dump;
   EXPECT_EQ(dump.kind, FailureKind::violation);
   EXPECT_EQ(dump.stage, "verify");
-  EXPECT_EQ(dump.tables["token"][1], kVocabulary);
-  EXPECT_EQ(dump.cache["positions"], kPrompt.size() + 2) << "the branch was open";
+  EXPECT_EQ(Json::parse(dump.tables)["token"][1], kVocabulary);
+  EXPECT_EQ(Json::parse(dump.cache)["positions"], kPrompt.size() + 2) << "the branch was open";
 }
 
 }  // namespace

@@ -77,7 +77,7 @@ void TraceReader::read_header() {
   const JsonField record(object, where_);
   header_.origin = record_origin_from(record, "trace");
   // Once more, for the order of its fields.
-  header_.origin.configuration = Json::parse(*text).at("configuration");
+  header_.origin.configuration = one_line(Json::parse(*text).at("configuration"));
   header_.rank = count_from(record.at("rank"));
   header_.world = count_from(record.at("world"), 1);
 }

@@ -21,9 +21,8 @@ using ::testing::HasSubstr;
 constexpr int kTurns = 3;
 
 TraceHeader header() {
-  return {.origin = {.commit = "abc", .configuration = {{"sampling", {{"seed", 1}}}, {"model", "m"}}},
-          .rank = 2,
-          .world = 3};
+  return {
+      .origin = {.commit = "abc", .configuration = R"({"sampling":{"seed":1},"model":"m"})"}, .rank = 2, .world = 3};
 }
 
 // A whole trace, and where each of its frames ends.
@@ -225,7 +224,7 @@ TEST_F(TraceWriterTest, KeepsAsManyTurnsAsItIsTold) {
 TEST_F(TraceWriterTest, DoesNotGoOnWithTheTraceOfAnotherRun) {
   write_some(1);
   TraceHeader other = header();
-  other.origin.configuration["sampling"]["seed"] = 2;
+  other.origin.configuration = R"({"sampling":{"seed":2},"model":"m"})";
   EXPECT_THROW(TraceWriter::append(path_, other), InputError);
   EXPECT_EQ(readable(), 1);
 }

@@ -1,15 +1,11 @@
 // For tests of configurations: one field other than it was.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
-#include <utility>
 
 namespace espalier {
 
-inline nlohmann::json with(nlohmann::json config, const std::string& key, nlohmann::json value) {
-  config[key] = std::move(value);
-  return config;
-}
+nlohmann::json with(nlohmann::json config, const std::string& key, nlohmann::json value);
 
 }  // namespace espalier

@@ -1,6 +1,7 @@
 #include "report/testing/fake_run.h"
 
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "base/mapped_file.h"
 #include "eval/run_folder.h"

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <optional>
+#include <nlohmann/json.hpp>
 
 #include "base/mapped_file.h"
 #include "base/random.h"
@@ -63,13 +63,8 @@ double seconds_of(const PlainTurn& turn) {
   return turn.traced.prefill_seconds + turn.traced.decode_seconds;
 }
 
-double seconds_in(const PlainTurn& turn, const char* field) {
-  const auto& seconds = turn.record.at(field);
-  return seconds.at("prefill").get<double>() + seconds.at("decode").get<double>();
-}
-
-double plain_seconds(const PlainTurn& turn, const char* part) {
-  return turn.record.at("baseline_seconds").at(part).get<double>();
+double sum_of(const TurnSeconds& seconds) {
+  return seconds.prefill + seconds.decode;
 }
 
 double accepted_in(const TracedRound& round) {
@@ -87,7 +82,7 @@ double rounds_of(const PlainTurn& turn) {
 }
 
 bool has_baseline(const PlainTurn& turn) {
-  return !turn.record.at("equal").is_null();
+  return turn.equal.has_value();
 }
 
 bool goes_on(const PlainTurn& turn) {
@@ -118,7 +113,7 @@ void add_rounds(const std::vector<PlainTurn>& turns, PlainFigures& figures) {
 
 void add_baseline(const std::vector<PlainTurn>& turns, PlainFigures& figures) {
   const auto both = [](const PlainTurn& turn) { return has_baseline(turn) && goes_on(turn); };
-  const auto retimed = [](const PlainTurn& turn) { return turn.record.contains("retimed_seconds"); };
+  const auto retimed = [](const PlainTurn& turn) { return turn.retimed.has_value(); };
   const auto add = [&](const std::string& title, const auto& passes, const auto& number) {
     const Numbers numbers = each(turns, passes, number);
     if (!numbers.empty()) figures[title] = over(numbers);
@@ -126,12 +121,12 @@ void add_baseline(const std::vector<PlainTurn>& turns, PlainFigures& figures) {
   add("baseline Tok/s", has_baseline, plain_baseline_speed);
   add("speed-up", has_baseline, plain_speed_up);
   add("speed-up from the first token on", both,
-      [](const PlainTurn& turn) { return plain_seconds(turn, "decode") / turn.traced.decode_seconds; });
+      [](const PlainTurn& turn) { return turn.baseline.value().decode / turn.traced.decode_seconds; });
   add("baseline TPOT, ms", both,
-      [](const PlainTurn& turn) { return 1000 * plain_seconds(turn, "decode") / (tokens_of(turn) - 1); });
-  add("baseline TTFT, ms", has_baseline, [](const PlainTurn& turn) { return 1000 * plain_seconds(turn, "prefill"); });
+      [](const PlainTurn& turn) { return 1000 * turn.baseline.value().decode / (tokens_of(turn) - 1); });
+  add("baseline TTFT, ms", has_baseline, [](const PlainTurn& turn) { return 1000 * turn.baseline.value().prefill; });
   add("baseline drift", retimed,
-      [](const PlainTurn& turn) { return seconds_in(turn, "retimed_seconds") / seconds_in(turn, "baseline_seconds"); });
+      [](const PlainTurn& turn) { return sum_of(turn.retimed.value()) / sum_of(turn.baseline.value()); });
 }
 
 // The deepest guess that the teacher said yes or no to: behind the accepted path, unless nothing was guessed there or
@@ -141,6 +136,13 @@ std::int64_t deepest_judged(const TracedRound& round) {
   bool guessed = false;
   for (int node = 1; node < round.tree.size(); ++node) guessed = guessed || round.tree[node].parent == last;
   return static_cast<std::int64_t>(round.visits.size()) - (guessed && round.finish.empty() ? 0 : 1);
+}
+
+// Nothing where it is null or not there.
+std::optional<TurnSeconds> seconds_in(const nlohmann::json& record, const char* field) {
+  const nlohmann::json seconds = record.value(field, nlohmann::json());
+  if (seconds.is_null()) return std::nullopt;
+  return TurnSeconds{seconds.at("prefill").get<double>(), seconds.at("decode").get<double>()};
 }
 
 }  // namespace
@@ -155,7 +157,11 @@ std::vector<PlainTurn> plain_turns(const std::filesystem::path& run) {
   std::vector<PlainTurn> turns;
   for (const auto& record : nlohmann::json::parse(read_text_file(run / "turns.json"))) {
     const PromptId id = prompt_id_from(JsonField(record.at("prompt_id"), "turns.json"));
-    turns.push_back({traced.at({id, record.at("turn").get<std::int64_t>()}), record});
+    PlainTurn turn{.traced = traced.at({id, record.at("turn").get<std::int64_t>()})};
+    if (!record.at("equal").is_null()) turn.equal = record.at("equal").get<bool>();
+    turn.baseline = seconds_in(record, "baseline_seconds");
+    turn.retimed = seconds_in(record, "retimed_seconds");
+    turns.push_back(std::move(turn));
   }
   return turns;
 }
@@ -183,7 +189,7 @@ PlainFigures plain_economy(const std::vector<PlainTurn>& turns) {
     tokens.push_back(tokens_of(turn) - 1);
     steps.push_back(rounds_of(turn));
     seconds.push_back(turn.traced.decode_seconds);
-    plain.push_back(plain_seconds(turn, "decode"));
+    plain.push_back(turn.baseline.value().decode);
     overheads.push_back((seconds.back() / steps.back()) / (plain.back() / tokens.back()));
   }
   PlainFigures figures;
@@ -235,11 +241,11 @@ double plain_speed(const PlainTurn& turn) {
 }
 
 double plain_baseline_speed(const PlainTurn& turn) {
-  return tokens_of(turn) / seconds_in(turn, "baseline_seconds");
+  return tokens_of(turn) / sum_of(turn.baseline.value());
 }
 
 double plain_speed_up(const PlainTurn& turn) {
-  return seconds_in(turn, "baseline_seconds") / seconds_of(turn);
+  return sum_of(turn.baseline.value()) / seconds_of(turn);
 }
 
 }  // namespace espalier

@@ -8,11 +8,12 @@
 #include <filesystem>
 #include <functional>
 #include <map>
-#include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "eval/statistics.h"
+#include "eval/turn_record.h"
 #include "trace/traced_turn.h"
 
 namespace espalier {
@@ -25,7 +26,10 @@ using PlainFigures = std::map<std::string, PlainFigure>;  // by the titles that 
 
 struct PlainTurn {
   TracedTurn traced = {};
-  nlohmann::json record = {};  // of turns.json
+  // Of turns.json, where it was answered without speculation too.
+  std::optional<bool> equal = {};
+  std::optional<TurnSeconds> baseline = {};
+  std::optional<TurnSeconds> retimed = {};
 };
 
 // Of a run with one rank, in the order of turns.json.
