@@ -164,7 +164,8 @@ FailureDump dump_from(const JsonField& record) {
 std::filesystem::path free_name(const std::filesystem::path& folder) {
   const std::string stem = fmt::format("espalier-dump-{}-{}", utc_text(UtcForm::file_name), getpid());
   std::filesystem::path path = folder / (stem + ".json");
-  for (int i = 2; std::filesystem::exists(std::filesystem::symlink_status(path)); ++i) path = folder / fmt::format("{}-{}.json", stem, i);
+  for (int i = 2; std::filesystem::exists(std::filesystem::symlink_status(path)); ++i)
+    path = folder / fmt::format("{}-{}.json", stem, i);
   return path;
 }
 
