@@ -207,7 +207,7 @@ class Launches(evals.RanksTest):
         self.refused("0002: another process is writing to this run", *self.PLAIN, "--resume", tokens=60)
         self.kill(processes[2:])
         self.good(*self.PLAIN, "--resume", tokens=60)
-        self.check_traces(60)
+        self.check_traces(2 * evals.LONG)
 
     def test_traces_of_ranks_that_are_no_more_are_cut_beyond_one_that_has_none(self):
         self.kill(self.start_until(3, 5, *self.PLAIN))

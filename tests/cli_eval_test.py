@@ -553,7 +553,7 @@ class ManyProcesses(RanksTest):
 
     def check_resumed(self, whole):
         self.assertEqual(self.untimed(), self.untimed(whole))
-        self.check_traces(60)
+        self.check_traces(2 * LONG)
 
     def test_a_rank_that_dies_is_named_and_resume_finishes_its_share(self):
         processes = self.start_until(3, 3, *self.FLAGS)
