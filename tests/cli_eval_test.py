@@ -146,7 +146,7 @@ class EvalRun(EvalTest):
         turns = self.turns()
         self.assertEqual([(turn["prompt_id"], turn["turn"]) for turn in turns], TURNS)
         for turn in turns:
-            self.assertEqual(list(turn), ["record", "set", "prompt_id", "turn", "prompt_tokens", "prompt", "tokens", "text", "finish_reason",
+            self.assertEqual(list(turn), ["record", "set", "prompt_id", "turn", "user", "prompt_tokens", "prompt", "tokens", "text", "finish_reason",
                                           "accept_lengths", "reached", "seconds", "stages", "baseline_seconds", "equal"])
             self.assertEqual((len(turn["tokens"]), len(turn["prompt"])), (24, turn["prompt_tokens"]))
             self.assertEqual(24, 1 + len(turn["accept_lengths"]) + sum(turn["accept_lengths"]))

@@ -16,6 +16,8 @@ ESPALIER = Path("build/bin/espalier")
 DATA = Path(__file__).resolve().parent / "data"
 MODEL = str(DATA / "tiny" / "llama2.gguf")
 CACHE = tempfile.TemporaryDirectory()
+TEXT = Path(CACHE.name) / "text"
+TEXT.write_text("a tree trained flat against a wall. " * 10)
 
 
 class FileTest(unittest.TestCase):
@@ -47,6 +49,7 @@ def outputs(path):
     return {"generate": ("generate", *model, "--trace", path, "hello"),
             "chat": ("chat", *model, "--trace", path),
             "tree": ("tree", *model, "--svg", path, "hello hello"),
+            "perplexity": ("perplexity", "--model", MODEL, "--window", "32", "--logprobs", path, TEXT),
             "quantize": ("quantize", MODEL, path, "--type", "q8_0")}
 
 
@@ -109,7 +112,7 @@ class Outputs(FileTest):
         self.assertEqual(list(self.folder.iterdir()), [])
 
     def test_a_reader_that_has_gone_is_no_error(self):
-        for command in (outputs("-")["tree"], outputs("-")["quantize"]):
+        for command in (outputs("-")["tree"], outputs("-")["quantize"], outputs("-")["perplexity"]):
             reader, writer = os.pipe()
             os.close(reader)
             result = self.run_program(*command, stdout=writer)

@@ -39,7 +39,7 @@ class Leaks(unittest.TestCase):
         (self.folder / "text.txt").write_text("hello hello and hello again")
         self.good("inspect", MODEL)
         self.good("tokenize", "--model", MODEL, "hello")
-        self.good("perplexity", "--model", MODEL, "text.txt")
+        self.good("perplexity", "--model", MODEL, "--logprobs", "logprobs", "text.txt")
         self.good("quantize", MODEL, "small.gguf", "--type", "f16")
 
     def test_runs_their_traces_and_reports(self):

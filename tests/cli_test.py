@@ -580,6 +580,28 @@ class OtherCommands(unittest.TestCase):
         self.assertGreater(answer["standard_error"], 0)
         self.assertRegex(line, r"^perplexity \d+\.\d+ \+- \d+\.\d+ over \d+ tokens, windows of 64\n$")
 
+    def test_perplexity_counts_as_llama_cpp_does_and_tells_every_log_probability(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file, out = Path(folder) / "text", Path(folder) / "logprobs"
+            file.write_text("a tree trained flat against a wall. " * 20)
+            tokens = [token["id"] for token in json.loads(run("tokenize", "--model", MODEL, "--json", file.read_text()).stdout)]
+            command = ("perplexity", "--model", MODEL, "--window", "64", "--second-half", str(file))
+            answer = json.loads(run(*command, "--json", "--logprobs", str(out)).stdout)
+            lines = [line.split("\t") for line in out.read_text().splitlines()]
+            both = run(*command, "--logprobs", "-")
+            self.assertEqual(both.stdout, out.read_text())
+            narrow = run("perplexity", "--model", MODEL, "--window", "2", "--second-half", str(file))
+            file.write_text("a tree")
+            short = run(*command)
+        windows = len(tokens) // 64
+        places = [64 * window + place for window in range(windows) for place in range(33, 64)]
+        self.assertEqual([(int(place), int(token)) for place, token, _ in lines], [(place, tokens[place]) for place in places])
+        self.assertEqual((answer["tokens_scored"], answer["second_half"]), (windows * 31, True))
+        self.assertAlmostEqual(answer["mean_negative_logprob"], -sum(float(value) for *_, value in lines) / len(lines), places=10)
+        self.assertRegex(both.stderr, r"^perplexity \d+\.\d+ \+- \d+\.\d+ over \d+ tokens, second halves of windows of 64\n$")
+        self.assertIn("text: expected at least 64 tokens, got", short.stderr)
+        self.assertIn("--window: expected 3 to the context", narrow.stderr)
+
 
 if __name__ == "__main__":
     if len(sys.argv) > 1 and not sys.argv[1].startswith("-"):

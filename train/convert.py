@@ -16,9 +16,10 @@ import os
 import pickle
 import re
 import sys
-import tempfile
 import warnings
 from pathlib import Path
+
+from pipeline.whole_files import written_whole
 
 SUFFIXES = (".bin", ".pt")
 INDEX = "pytorch_model.bin.index.json"
@@ -132,20 +133,13 @@ def separate(tensors):
 
 
 def write(tensors, out):
-    """All or nothing: a temporary file in the same folder, then a rename."""
     from safetensors.torch import save_file
 
-    handle, temporary = tempfile.mkstemp(prefix=out.name + ".", suffix=".part", dir=out.parent)
-    os.close(handle)
-    try:
+    with written_whole(out) as temporary:
         save_file(tensors, temporary, metadata={"format": "pt"})
         mask = os.umask(0)
         os.umask(mask)
-        os.chmod(temporary, 0o666 & ~mask)  # mkstemp makes files that only their owner may read
-        os.replace(temporary, out)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+        os.chmod(temporary, 0o666 & ~mask)  # safetensors makes files that only their owner may read
 
 
 def convert(path, out=None, force=False):

@@ -71,12 +71,13 @@ BaselineTurn PromptRunner::baseline_of(const TurnRecord& record, const TurnReque
   return shared;
 }
 
-TurnRecord PromptRunner::failed_turn(std::string reason) {
+TurnRecord PromptRunner::failed_turn(const TurnRequest& request, std::string reason) {
   failed_ = true;
   return {.record = record_,
           .set = set_,
           .prompt_id = id_,
           .turn = turns_,
+          .user = request.user,
           .finish_reason = "error",
           .error = std::move(reason)};
 }
@@ -85,9 +86,9 @@ std::optional<TurnRecord> PromptRunner::next(const TurnRequest& request) {
   ++turns_;
   traced_.reset();
   recorder_.clear();
-  if (failed_) return failed_turn("an earlier turn failed");
+  if (failed_) return failed_turn(request, "an earlier turn failed");
   const bool keeps_rounds = setup_->traced || setup_->compares();
-  TurnRecord record{.record = record_, .set = set_, .prompt_id = id_, .turn = turns_};
+  TurnRecord record{.record = record_, .set = set_, .prompt_id = id_, .turn = turns_, .user = request.user};
   std::optional<TextResult> plain;
   TextResult result;
   try {
@@ -98,7 +99,7 @@ std::optional<TurnRecord> PromptRunner::next(const TurnRequest& request) {
                       if (keeps_rounds) recorder_.observe(round);
                     }});
   } catch (const InputError& error) {
-    return failed_turn(error.what());
+    return failed_turn(request, error.what());
   }
   if (was_cancelled(result)) return std::nullopt;
   if (keeps_rounds)

@@ -62,7 +62,7 @@ class PromptRunner {
   std::optional<TextResult> answer_plainly(const TurnRequest& request);
   BaselineTurn baseline_of(const TurnRecord& record, const TurnRequest& request,
                            const std::optional<TextResult>& plain) const;
-  TurnRecord failed_turn(std::string reason);
+  TurnRecord failed_turn(const TurnRequest& request, std::string reason);
 
   const EvalSetup* setup_;
   PromptId id_;

@@ -24,6 +24,7 @@ TEST_F(PromptRunnerTest, ATurnIsTheSameWithAndWithoutSpeculation) {
   ASSERT_TRUE(record);
   EXPECT_EQ(record->prompt_id, PromptId(std::int64_t{81}));
   EXPECT_EQ(record->turn, 1);
+  EXPECT_EQ(record->user, "hello there hello there");
   EXPECT_EQ(record->tokens.size(), 40u);
   EXPECT_EQ(record->finish_reason, "length");
   EXPECT_EQ(record->baseline->tokens, record->tokens);
@@ -112,6 +113,7 @@ TEST_F(PromptRunnerTest, AConversationThatOutgrowsTheContextFailsFromThatTurnOn)
     EXPECT_FALSE(turn.baseline);
   }
   EXPECT_EQ(third->turn, 3);
+  EXPECT_EQ(third->user, "again");
   EXPECT_FALSE(runner.traced());
   EXPECT_THROW(warm_up(all, {.id = "p", .turns = {std::string(2000, 'x')}}), InputError);
 }

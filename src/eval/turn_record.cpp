@@ -59,6 +59,7 @@ Json to_json(const TurnRecord& record) {
                  {"set", record.set},
                  {"prompt_id", json_of(record.prompt_id)},
                  {"turn", record.turn},
+                 {"user", record.user},
                  {"prompt_tokens", record.prompt.size()},
                  {"prompt", record.prompt},
                  {"tokens", record.tokens},
@@ -82,6 +83,7 @@ TurnRecord turn_record_from(const nlohmann::json& object, std::string_view where
   record.set = field.at("set").string();
   record.prompt_id = prompt_id_from(field.at("prompt_id"));
   record.turn = count_from(field.at("turn"));
+  if (const auto user = field.find("user")) record.user = user->string();
   record.prompt = tokens_from(field.at("prompt"));
   record.tokens = tokens_from(field.at("tokens"));
   record.text = field.at("text").string();

@@ -33,6 +33,7 @@ struct TurnRecord {
   std::string set = {};     // the file it is of (prompt_set.h)
   PromptId prompt_id = {};
   std::int64_t turn = 1;                  // of the prompt, from 1
+  std::string user = {};                  // what the user says in this turn; empty in records of earlier versions
   std::vector<std::int32_t> prompt = {};  // history and template included
   std::vector<std::int32_t> tokens = {};  // the answer, its stop token included
   std::string text = {};

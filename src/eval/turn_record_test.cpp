@@ -17,6 +17,7 @@ TurnRecord example() {
           .set = "humaneval",
           .prompt_id = "HumanEval/3",
           .turn = 2,
+          .user = "and then?",
           .prompt = {1, 2, 3},
           .tokens = {5, 6, 7},
           .text = "abc",
@@ -80,7 +81,7 @@ TEST(TurnRecord, EveryFieldThatIsMissingOrOfAnotherKindIsRefused) {
     const bool derived = name == "prompt_tokens";
     EXPECT_EQ(complaint([&] { turn_record_from(object, "here"); }).starts_with("here: "), !derived) << name;
     object.erase(name);
-    const bool optional = derived || name == "retimed_seconds";
+    const bool optional = derived || name == "retimed_seconds" || name == "user";
     EXPECT_EQ(complaint([&] { turn_record_from(object, "here"); }).empty(), optional) << name;
   }
 }

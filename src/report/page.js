@@ -20,6 +20,23 @@
     return made;
   };
 
+  // ---- tables that are wider than the page ----
+
+  // They say so, and can be moved with the keyboard.
+  const markWide = (frame) => {
+    const wide = frame.scrollWidth > frame.clientWidth + 1;
+    frame.classList.toggle("wide", wide);
+    if (wide) fill(frame, {tabindex: "0", role: "region", "aria-label": "a table that scrolls sideways"}, []);
+    else for (const name of ["tabindex", "role", "aria-label"]) frame.removeAttribute(name);
+  };
+  const widths = new ResizeObserver((changes) => requestAnimationFrame(() => {  // later: what it says changes sizes again
+    for (const frame of new Set(changes.map(({target}) => target.closest(".scroll")))) markWide(frame);
+  }));
+  for (const frame of document.querySelectorAll(".scroll")) {
+    widths.observe(frame);
+    widths.observe(frame.querySelector("table"));
+  }
+
   // ---- the list of turns ----
 
   class TurnList {
@@ -123,7 +140,25 @@
 
   // ---- the tree of a round ----
 
-  const kBox = {height: 40, pitch: 50, gap: 40, margin: 14, letter: 7.9, widest: 22};
+  const kBox = {height: 40, pitch: 50, gap: 40, margin: 14, narrowest: 74, padding: 10, letters: 22};
+
+  // How wide a text of a tree is, in the font that the style sheet gives its kind.
+  const textWidth = (() => {
+    const pen = document.createElement("canvas").getContext("2d");
+    const fonts = new Map();
+    const fontOf = (kind) => {
+      const text = draw("text", {class: kind}), probe = draw("svg", {class: "tree", width: 0, height: 0}, text);
+      document.body.append(probe);
+      const {font} = getComputedStyle(text);
+      probe.remove();
+      return font;
+    };
+    return (kind, text) => {
+      if (!fonts.has(kind)) fonts.set(kind, fontOf(kind));
+      pen.font = fonts.get(kind);
+      return pen.measureText(text).width;
+    };
+  })();
 
   const treeLayout = (data, round) => {
     const nodes = round.p.map((parent, i) => ({
@@ -140,6 +175,12 @@
     const bonus = {token: data.words[round.c[round.c.length - 1]], depth: last.depth + 1, children: [], bonus: true, parentNode: last};
     last.children.push(bonus);
     const all = [...nodes, bonus];
+    for (const node of all) {
+      node.label = cut(node.token, kBox.letters);
+      node.names = node.bonus || node.index === 0 ? "" : sourceNames(data, node.sources);
+      node.figures = node.bonus ? (round.f ? "the end" : "next root") : node.index === 0 ? "root" : `${digits(node.own)} \u00b7 ${digits(node.path)}`;
+      if (data.drafters.length > 1 && node.names) node.figures += ` ${node.names}`;
+    }
     place(nodes[0], all);
     return {nodes, bonus, all, last};
   };
@@ -148,8 +189,8 @@
   const place = (root, all) => {
     const widths = [];
     for (const node of all) {
-      node.label = cut(node.token, kBox.widest);
-      widths[node.depth] = Math.max(widths[node.depth] ?? 74, [...node.label].length * kBox.letter + 20);
+      const text = Math.max(textWidth("token", node.label), textWidth("figures", node.figures));
+      widths[node.depth] = Math.max(widths[node.depth] ?? kBox.narrowest, text + 2 * kBox.padding);
     }
     const lefts = [];
     widths.reduce((x, width, depth) => { lefts[depth] = x; return x + width + kBox.gap; }, kBox.margin);
@@ -172,18 +213,15 @@
 
   const sourceNames = (data, sources) => data.drafters.filter((_, bit) => Math.floor(sources / 2 ** bit) % 2 === 1).join("+");
 
-  const drawBox = (data, round, node) => {
+  const drawBox = (node) => {
     const kind = node.bonus ? "bonus" : node.taken ? "taken" : "guess";
-    let figures = node.bonus ? (round.f ? "the end" : "next root") : node.index === 0 ? "root" : `${digits(node.own)} \u00b7 ${digits(node.path)}`;
-    const names = node.bonus || node.index === 0 ? "" : sourceNames(data, node.sources);
-    const about = node.bonus || node.index === 0 ? `${node.token}, ${figures}`
-      : `${node.token}: ${node.own.toFixed(4)} behind its parent, ${node.path.toFixed(4)} for the whole path${names ? `, by ${names}` : ""}`;
+    const about = node.bonus || node.index === 0 ? `${node.token}, ${node.figures}`
+      : `${node.token}: ${node.own.toFixed(4)} behind its parent, ${node.path.toFixed(4)} for the whole path${node.names ? `, by ${node.names}` : ""}`;
     const middle = node.x + node.width / 2;
-    if (data.drafters.length > 1 && names) figures += ` ${names}`;
     return draw("g", {class: kind}, draw("title", {}, about),
       draw("rect", {x: node.x, y: node.y - kBox.height / 2, width: node.width, height: kBox.height, rx: node.bonus ? 18 : 6}),
       draw("text", {class: "token", x: middle, y: node.y - 2}, node.label),
-      draw("text", {class: "figures", x: middle, y: node.y + 13}, figures));
+      draw("text", {class: "figures", x: middle, y: node.y + 13}, node.figures));
   };
 
   const drawTree = (data, round) => {
@@ -196,7 +234,7 @@
       draw("path", {class: kind, d: curve(node.bonus ? last : nodes[node.parent], node), ...(kind === "branch" ? {"stroke-width": 1.2 + 2.8 * strength} : {})});
     svg.append(...nodes.slice(1).filter((node) => !node.taken).map((node) => edge(node, "branch", node.path)), edge(bonus, "next"),
       ...nodes.slice(1).filter((node) => node.taken).map((node) => edge(node, "path")));
-    svg.append(...all.map((node) => drawBox(data, round, node)));
+    svg.append(...all.map(drawBox));
     return svg;
   };
 

@@ -25,6 +25,12 @@ std::string cell_html(const Cell& cell, bool heading) {
   return fmt::format("<td class=\"{}\">{}</td>", kind, inner);
 }
 
+// Whether a paper printed all of its numbers.
+bool is_of_paper(const std::vector<Cell>& row) {
+  const auto measured = [](const Cell& cell) { return cell.number && !cell.paper; };
+  return std::ranges::any_of(row, &Cell::paper) && std::ranges::none_of(row, measured);
+}
+
 Json cell_json(const Cell& cell) {
   if (!cell.number) return cell.text.empty() ? Json() : Json(cell.text);
   if (!cell.interval) return *cell.number;
@@ -96,7 +102,8 @@ std::string to_html(const Table& table) {
   std::string html = fmt::format("<div class=\"scroll\"><table id=\"{}\">", table.id);
   if (!table.caption.empty()) html += fmt::format("<caption><span>{}</span></caption>", markup_text(table.caption));
   html += headings_html(table) + "<tbody>\n";
-  for (const auto& row : table.rows) html += fmt::format("<tr>{}</tr>\n", cells_html(row));
+  for (const auto& row : table.rows)
+    html += fmt::format("<tr{}>{}</tr>\n", is_of_paper(row) ? " class=\"paper\"" : "", cells_html(row));
   return html + "</tbody></table></div>\n";
 }
 

@@ -25,6 +25,13 @@ TEST(ReportTable, PeopleSeeRoundedNumbersWithTheirIntervals) {
   EXPECT_THAT(html, HasSubstr("<tr><th scope=\"row\">&lt;b&gt;</th><td class=\"text\"></td>"));
 }
 
+TEST(ReportTable, RowsOfAPaperAreSetApartFromThoseThatWereMeasured) {
+  const Table table = table_of({{text_cell("16"), number_cell(1.5), paper_cell(1.48)},
+                                {text_cell("Table 1"), {.text = "paper", .paper = true}, paper_cell(1.27)}});
+  EXPECT_THAT(to_html(table), HasSubstr("<tr><th scope=\"row\">16</th>"));
+  EXPECT_THAT(to_html(table), HasSubstr("<tr class=\"paper\"><th scope=\"row\">Table 1</th>"));
+}
+
 TEST(ReportTable, FilesHaveTheNumbersToTheLastBit) {
   EXPECT_EQ(to_csv(kTable),
             "nodes,speed-up,speed-up low,speed-up high,paper\n"

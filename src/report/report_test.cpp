@@ -92,6 +92,7 @@ TEST_F(Report, HostileTextStaysText) {
   FakeRun run = random_run(8, 2);
   const std::string hostile = "</script><script>alert(1)</script><!--\"'&\x01\u2028";
   for (std::size_t i = 0; i < 2; ++i) run.turns[i].prompt_id = run.traced[i].prompt_id = hostile + std::to_string(i);
+  run.turns[0].user = hostile;
   const ReportOptions options{.words = [&](const auto&) {
     return TokenWords{.word = [&](std::int32_t) { return hostile + "\xff"; }, .drafters = {hostile}};
   }};
@@ -105,6 +106,20 @@ TEST_F(Report, HostileTextStaysText) {
   const std::string trees = html.substr(html.find("type=\"application/json\""));
   EXPECT_THAT(trees.substr(0, trees.find("</script>")), Not(HasSubstr("\u2028")));
   EXPECT_EQ(table("turns")["rows"][0][2], hostile + "0") << "in files it stays what it is";
+}
+
+TEST_F(Report, TheListOfTurnsShowsTheBeginningOfEachPromptOnOneLine) {
+  FakeRun run = random_run(8, 3);
+  run.turns[0].user = "  Write\n\n\ta   poem. ";
+  run.turns[1].user = std::string(30, 'a') + " " + std::string(30, 'b');
+  run.turns[2].user.clear();
+  make_report({write("run", run)});
+  const Json list = table("turns");
+  ASSERT_EQ(list["columns"][4], "begins with");
+  EXPECT_EQ(list["rows"][0][4], "Write a poem.");
+  EXPECT_EQ(list["rows"][1][4], std::string(30, 'a') + " " + std::string(8, 'b') + "\u2026");
+  EXPECT_TRUE(list["rows"][2][4].is_null()) << "a run of an earlier version";
+  EXPECT_THAT(page(), HasSubstr("<td class=\"text\">Write a poem.</td>"));
 }
 
 TEST_F(Report, TurnsBeyondTheBoundLieInFilesBesideThePage) {

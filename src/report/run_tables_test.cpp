@@ -67,23 +67,23 @@ void expect_turn(const Json& row, std::size_t number, const std::string& run, co
   EXPECT_EQ(row[1], run);
   EXPECT_EQ(row[2], text_of(traced.prompt_id));
   EXPECT_EQ(row[3], traced.turn);
-  EXPECT_EQ(row[4], traced.prompt.size());
-  EXPECT_EQ(row[5], traced.tokens.size());
-  EXPECT_EQ(row[6], traced.finish_reason);
-  EXPECT_EQ(row[7], traced.rounds.size());
+  EXPECT_EQ(row[5], traced.prompt.size());
+  EXPECT_EQ(row[6], traced.tokens.size());
+  EXPECT_EQ(row[7], traced.finish_reason);
+  EXPECT_EQ(row[8], traced.rounds.size());
   double accepted = 0;
   for (const TracedRound& round : traced.rounds) accepted += static_cast<double>(round.visits.size()) - 1;
-  EXPECT_EQ(row[8].is_null(), traced.rounds.empty());
-  if (!row[8].is_null()) expect_number(row[8], accepted / static_cast<double>(traced.rounds.size()), "accept_L");
-  expect_number(row[9], plain_baseline_speed(turn), "baseline Tok/s");
-  expect_number(row[10], plain_speed(turn), "Tok/s");
-  expect_number(row[11], plain_speed_up(turn), "speed-up");
-  EXPECT_EQ(row[12], turn.equal.value() ? "true" : "false");
+  EXPECT_EQ(row[9].is_null(), traced.rounds.empty());
+  if (!row[9].is_null()) expect_number(row[9], accepted / static_cast<double>(traced.rounds.size()), "accept_L");
+  expect_number(row[10], plain_baseline_speed(turn), "baseline Tok/s");
+  expect_number(row[11], plain_speed(turn), "Tok/s");
+  expect_number(row[12], plain_speed_up(turn), "speed-up");
+  EXPECT_EQ(row[13], turn.equal.value() ? "true" : "false");
 }
 
 TEST_F(RunTables, TheListHasEveryTurnAsItsTraceHasIt) {
   const Json list = table("turns");
-  ASSERT_EQ(list["columns"].size(), 13u);
+  ASSERT_EQ(list["columns"].size(), 14u);
   ASSERT_EQ(list["rows"].size(), 35u);
   std::size_t number = 0;
   for (const char* label : {"left", "right"})

@@ -57,6 +57,7 @@ Table headline(const std::vector<MeasuredRun>& runs, const std::vector<PaperTabl
       if (figure_statistic(run.figures, figure, "mean")) table.add(statistics_row(run, figure, style));
     if (paper_has(paper, figure)) table.add(paper_row(paper, figure, style));
   }
+  if (!paper.empty()) table.caption += " In italics: what a paper printed.";
   return table;
 }
 

@@ -1,9 +1,24 @@
 #include "report/turn_list.h"
 
 #include "eval/turn_figures.h"
+#include "text/token_text.h"
 
 namespace espalier {
 namespace {
+
+constexpr int kBeginning = 40;  // columns of a prompt that are shown
+
+// The beginning of a text on one line.
+std::string beginning(std::string_view text) {
+  std::string line;
+  for (const char c : text) {
+    const bool space = c == ' ' || (c >= '\t' && c <= '\r');
+    if (!space) line += c;
+    if (space && !line.empty() && line.back() != ' ') line += ' ';
+  }
+  while (line.ends_with(' ')) line.pop_back();
+  return cut_to_width(line, kBeginning);
+}
 
 Cell count_cell(std::size_t count) {
   return number_cell(static_cast<double>(count), 0);
@@ -19,6 +34,7 @@ std::vector<Cell> row_of(std::size_t number, const ReportRun& run, const TurnRec
           text_cell(run.label),
           text_cell(text_of(turn.prompt_id)),
           number_cell(static_cast<double>(turn.turn), 0),
+          text_cell(beginning(turn.user)),
           count_cell(turn.prompt.size()),
           count_cell(turn.tokens.size()),
           text_cell(turn.finish_reason),
@@ -36,8 +52,8 @@ std::vector<Cell> row_of(std::size_t number, const ReportRun& run, const TurnRec
 
 Table turn_table(std::span<const ReportSource> sources) {
   Table table{.id = "turns",
-              .columns = {"#", "run", "prompt", "turn", "prompt tokens", "tokens", "finish", "rounds", "accept_L",
-                          "baseline Tok/s", "Tok/s", "speed-up", "identical"}};
+              .columns = {"#", "run", "prompt", "turn", "begins with", "prompt tokens", "tokens", "finish", "rounds",
+                          "accept_L", "baseline Tok/s", "Tok/s", "speed-up", "identical"}};
   for (const ReportSource& source : sources)
     for (const ReportRun& run : source.runs)
       for (const TurnRecord& turn : run.turns) table.add(row_of(table.rows.size() + 1, run, turn));

@@ -82,6 +82,23 @@ CLIPPED = """[...document.querySelectorAll('svg.chart')].flatMap((svg) => {
     return box.width > 0 && (box.left < frame.left - 1 || box.right > frame.right + 1 || box.top < frame.top - 1 || box.bottom > frame.bottom + 1);
   }).map((text) => svg.querySelector('title').textContent + ': ' + text.textContent);
 })"""
+# Texts of a tree that reach beyond their box.
+OUTSIDE = """[...document.querySelectorAll('svg.tree g')].flatMap((group) => {
+  const frame = group.querySelector('rect').getBoundingClientRect();
+  return [...group.querySelectorAll('text')].filter((text) => {
+    const box = text.getBoundingClientRect();
+    return box.left < frame.left || box.right > frame.right || box.top < frame.top || box.bottom > frame.bottom;
+  }).map((text) => text.textContent);
+})"""
+# Two drafters, whose names stand in the boxes, and words in wide letters of several scripts.
+TREE = {"drafters": ["eagle3-head", "ngram"], "prompt": [0], "cut": 0, "first": [0],
+        "words": ['"a"', '"' + "W" * 30 + '"', '"' + "\u6728\u306e" * 15 + '"', '"' + "\U0001f333" * 12 + '"', '"' + "\ufdfd" * 4 + '"', '"\\n"'],
+        "rounds": [{"p": [0, 0, 0, 1, 1, 3], "t": [0, 1, 2, 3, 4, 5], "s": [0, -0.1, -2, -0.3, -4, -0.5], "d": [0, 3, 2, 3, 1, 3],
+                    "v": [0, 1], "c": [1, 2], "f": None, "m": [1, 1, 1, 1, 1]}]}
+# Tables that are wider than their frame, and frames that say that theirs is.
+WIDE = "[...document.querySelectorAll('.scroll')].filter((frame) => frame.scrollWidth > frame.clientWidth + 1)"
+SAYING = """[...document.querySelectorAll('.scroll')].filter((frame) =>
+  getComputedStyle(frame, '::before').content.includes('scroll') && frame.tabIndex === 0)"""
 SMALL = """[...document.querySelectorAll('svg.chart text')].filter((text) => {
   const svg = text.ownerSVGElement;
   return parseFloat(getComputedStyle(text).fontSize) * svg.getBoundingClientRect().width / svg.viewBox.baseVal.width < 8.5;
@@ -141,6 +158,7 @@ class Page(unittest.TestCase):
         self.assertEqual([url for url in self.browser.requests() if not url.startswith(("file:", "data:", "about:"))], [])
         self.assertLessEqual(self.look("document.documentElement.scrollWidth"), self.look("innerWidth"))
         self.assertEqual(self.look(CLIPPED), [])
+        self.assertEqual(self.look(OUTSIDE), [])
         self.assertEqual(self.look(SMALL), 0)
         self.assertEqual(self.look(CONTRAST), [])
         self.assertEqual(self.look("window.broken"), None)
@@ -193,9 +211,9 @@ class Page(unittest.TestCase):
         self.assertEqual(self.look("document.querySelectorAll('#turns tbody tr').length"), 50)
         self.look("document.querySelector('[aria-label=\"next page\"]').click()")
         self.assertEqual(self.look("document.getElementById('turn-count').textContent"), "51\u2013100 of 132")
-        tokens = "[...document.querySelectorAll('#turns tbody tr')].map((row) => Number(row.cells[4].textContent))"
+        tokens = "[...document.querySelectorAll('#turns tbody tr')].map((row) => Number(row.cells[5].textContent))"
         for reverse in [False, True]:
-            self.look("document.querySelectorAll('#turns thead button')[4].click()")
+            self.look("document.querySelectorAll('#turns thead button')[5].click()")
             found = self.look(tokens)
             self.assertEqual(found, sorted(found, reverse=reverse))
         self.look("(() => { const box = document.getElementById('turn-filter'); box.value = 'large three'; box.dispatchEvent(new Event('input')); })()")
@@ -217,6 +235,46 @@ class Page(unittest.TestCase):
                     self.assertEqual(self.look("location.hash"), f"#turn-1-{number}")
                     self.look("document.querySelector('[aria-label=\"next round\"]').click()")
                 self.assertEqual(self.browser.complaints(), [])
+
+    def test_labels_of_trees_stay_in_their_boxes(self):
+        self.open("runs-report")
+        self.look(f"espalierTurn(1, {json.dumps(TREE)})")
+        self.open_first_tree()
+        self.assertIn("eagle3-head+ngram", self.look("document.querySelector('svg.tree').textContent"))
+        self.look("document.querySelector('svg.tree').scrollIntoView()")
+        self.browser.screenshot(SCREENSHOTS / "tree-wide-labels.png")
+        self.assertEqual(self.look(OUTSIDE), [])
+
+    def test_rows_of_a_paper_are_set_apart(self):
+        for width in [1280, 390]:
+            self.open("suite-report", width)
+            rows = self.look("""[...document.querySelectorAll('#e1-headline tbody tr')].map((row) => [
+              row.textContent.includes('paper'), [...row.cells].map((cell) => getComputedStyle(cell).backgroundColor), getComputedStyle(row.cells[0]).fontStyle])""")
+            page = self.look("getComputedStyle(document.body).backgroundColor")
+            self.assertEqual(sum(of_paper for of_paper, *_ in rows), 2)
+            for of_paper, colours, style in rows:
+                self.assertEqual(all(colour not in (page, "rgba(0, 0, 0, 0)") for colour in colours), of_paper)
+                self.assertEqual(style == "italic", of_paper)
+
+    def test_tables_that_are_wider_than_the_page_scroll_and_say_so(self):
+        for report in ["runs-report", "suite-report"]:
+            for width in [1280, 390]:
+                self.open(report, width)
+                self.browser.wait_for(f"{WIDE}.length === {SAYING}.length")
+                self.assertTrue(self.look(f"(() => {{ const saying = {SAYING}; return {WIDE}.every((frame) => saying.includes(frame)); }})()"))
+                self.browser.screenshot(SCREENSHOTS / f"{report}-{width}-tables.png")
+                if width == 390:
+                    self.assertGreater(self.look(f"{WIDE}.length"), 2)
+                    frame = "document.querySelector('#turns').parentElement"
+                    self.look(f"{frame}.scrollLeft = 200")
+                    self.assertEqual(self.look(f"{frame}.scrollLeft"), 200)
+                    self.assertGreaterEqual(self.look("document.querySelector('#turns tbody th').getBoundingClientRect().left"), 0)
+        self.assertEqual(self.browser.complaints(), [])
+
+    def test_the_list_of_turns_shows_the_beginning_of_each_prompt(self):
+        self.open("runs-report")
+        self.assertEqual(self.look("[...document.querySelectorAll('#turns tbody tr')].slice(0, 3).map((row) => row.cells[4].textContent)"),
+                         ["hello there hello there", "again", "one two one two one two"])
 
     def test_a_link_leads_to_a_round(self):
         self.open("runs-report", hash="#turn-2-1")

@@ -8,9 +8,10 @@ from pathlib import Path
 
 from .config import Config, InputError, TrainingConfig
 from .data import load_training_sequences
-from .files import read_json, written_whole
+from .files import read_json
 from .head_files import out_folder, simulation_of
 from .teacher import Teacher, source_bytes
+from .whole_files import written_whole
 
 STEPS = ("prepare", "distil", "vocabulary", "train-{}", "export", "simulate", "trees")
 TITLES = {"eagle3": "EAGLE-3 head", "medusa": "Medusa heads"}

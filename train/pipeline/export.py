@@ -25,12 +25,13 @@ from safetensors.torch import load_file, save_file
 from .card import write_card
 from .config import Config, InputError
 from .eagle3 import Eagle3, Shape, shape_of
-from .files import read_json, write_json, written_whole
+from .files import read_json, write_json
 from .head_files import FILES, out_folder, weights_file
 from .medusa import Medusa
 from .teacher import Teacher, source_bytes, teacher_of
 from .trainer import read_checkpoint
 from .vocabulary import load_vocabulary
+from .whole_files import written_whole
 
 DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32}
 SMALLEST_CONTEXT = 8192

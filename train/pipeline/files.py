@@ -1,29 +1,14 @@
-"""Files that are there whole or not at all, even after a power cut: written under a temporary name and renamed."""
+"""JSON, arrays and digests in files."""
 
 import hashlib
 import json
-import os
 import zipfile
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 
 from .config import InputError
-
-
-@contextmanager
-def written_whole(path: Path):
-    """Yields a temporary path beside the target; the target appears when the block ends without an error."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        yield temporary
-        with open(temporary, "rb") as file:
-            os.fsync(file.fileno())  # the content before the name: some file systems keep no order of their own
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+from .whole_files import written_whole
 
 
 def write_json(path: Path, content) -> None:

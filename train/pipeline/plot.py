@@ -5,7 +5,7 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from .files import written_whole
+from .whole_files import written_whole
 
 WIDTH, HEIGHT, MARGIN, GAP = 520, 320, 48, 40
 COLOURS = ("#1b6ca8", "#d1495b", "#2e933c", "#8d5a97", "#c17817", "#3d8f8f", "#7a7a7a", "#a23b72")

@@ -25,13 +25,13 @@ from torch.nn.parallel import DistributedDataParallel
 from .config import Config, InputError, digest
 from .data import Batches, Sequences, load_training_sequences
 from .eagle3 import Eagle3, shape_of
-from .files import written_whole
 from .labels import label_rows, make_labels
 from .medusa import Medusa
 from .plot import write_curves
 from .progress import Progress
 from .teacher import Teacher, teacher_of
 from .vocabulary import load_vocabulary
+from .whole_files import written_whole
 
 NOT_PART_OF_THE_RECIPE = (
     "stop_after_seconds",

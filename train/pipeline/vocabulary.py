@@ -17,9 +17,10 @@ import numpy as np
 
 from .config import Config, InputError, digest
 from .data import Sequences, load_sequences
-from .files import read_arrays, read_json, write_json, written_whole
+from .files import read_arrays, read_json, write_json
 from .prepare import load_prompts
 from .teacher import teacher_of
+from .whole_files import written_whole
 
 TABLE = (1024, 2048, 4096, 8192, 12288, 16384, 24576, 32768, 49152, 65536)
 

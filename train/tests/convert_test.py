@@ -20,6 +20,7 @@ import torch
 from safetensors.torch import load_file
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "train"))
 specification = importlib.util.spec_from_file_location("convert", ROOT / "train" / "convert.py")
 convert = importlib.util.module_from_spec(specification)
 specification.loader.exec_module(convert)
@@ -56,7 +57,7 @@ class Convert(unittest.TestCase):
         self.assertEqual(code, 1)
         self.assertEqual(out, "")
         self.assertEqual(err.count("\n"), 1, err)
-        self.assertEqual([p.name for p in self.folder.iterdir() if ".part" in p.name], [])
+        self.assertEqual([p.name for p in self.folder.iterdir() if "espalier-tmp" in p.name], [])
         return err
 
     def test_every_type_arrives_bit_for_bit(self):

@@ -15,6 +15,7 @@ using Json = nlohmann::json;
 
 TurnRecord record_of(const TracedTurn& traced, std::int64_t place) {
   TurnRecord turn{.record = place, .set = "set", .prompt_id = traced.prompt_id, .turn = traced.turn};
+  turn.user = "Question " + std::to_string(place);
   turn.prompt = traced.prompt;
   turn.tokens = traced.tokens;
   turn.finish_reason = traced.finish_reason;
