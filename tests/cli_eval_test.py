@@ -301,7 +301,7 @@ class EvalRun(EvalTest):
             self.assertEqual(len(self.read("manifest.json", out)["resumed"]), 1)
 
     def test_the_directory_knows_how_to_go_on(self):
-        self.write([{**PROMPTS[2], "id": number} for number in range(40)])
+        self.write([{**PROMPTS[2], "id": number} for number in range(LONG // 2)])
         process = subprocess.Popen(self.command("--draft", "ngram", "--seed", "7", tokens=60), stdout=subprocess.PIPE,
                                    stderr=subprocess.PIPE, text=True, env=environment())
         journal = self.journal(self.out)
@@ -314,7 +314,7 @@ class EvalRun(EvalTest):
         result = subprocess.run([str(ESPALIER), "eval", "run", "--resume", "-o", "../run"], cwd=elsewhere, text=True,
                                 capture_output=True, env=environment(), timeout=120)
         self.assertEqual(result.returncode, 0, result.stderr)
-        self.assertEqual(len(self.turns()), 120)
+        self.assertEqual(len(self.turns()), LONG // 2 * 3)
         self.assertEqual(list(elsewhere.iterdir()), [])
         result = subprocess.run([str(ESPALIER), "eval", "run", "--resume", "-o", str(elsewhere)], text=True,
                                 capture_output=True, env=environment(), timeout=120)
