@@ -54,5 +54,17 @@ TEST_F(ReportFolderTest, OnlyAnEarlierReportIsReplaced) {
   EXPECT_FALSE(std::filesystem::exists(out_ / "index.html"));
 }
 
+TEST_F(ReportFolderTest, APlaceThatWasTakenMeanwhileStaysAsItIs) {
+  for (const bool replace : {false, true}) {
+    const std::filesystem::path place = folder_ / (replace ? "replacing" : "new");
+    ReportFolder report(place, replace);
+    report.add("report.json", "new");
+    std::filesystem::create_directory(place);
+    std::ofstream(place / "precious") << "precious";
+    expect_refused([&] { report.publish(); }, replace ? "no report.json" : "exists already");
+    EXPECT_EQ(read_text_file(place / "precious"), "precious");
+  }
+}
+
 }  // namespace
 }  // namespace espalier
