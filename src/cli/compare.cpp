@@ -52,7 +52,7 @@ double ratio(const Half& plain, const Half& drafted) {
 class Comparison {
  public:
   Comparison(const CompareFlags& flags, const OpenEngine& engine, Drafting& drafting)
-      : flags_(flags), engine_(engine), drafting_(drafting) {}
+      : flags_(flags), engine_(engine), drafting_(drafting), chat_(opening(flags.prompt, engine)) {}
 
   int run(const std::string& prompt) {
     headline("without speculation");
@@ -75,7 +75,7 @@ class Comparison {
 
   // A decoder of its own for each half, and never two at once: KV memory is large.
   Half answer(const std::string& prompt, Drafting* drafting) const {
-    Answering answering(engine_, drafting, flags_.prompt.chat);
+    Answering answering(engine_, drafting, chat_);
     const InterruptGuard interrupt;
     AnswerScreen screen(interrupt, !flags_.json);
     Half half;
@@ -128,6 +128,7 @@ class Comparison {
   const CompareFlags& flags_;
   const OpenEngine& engine_;
   Drafting& drafting_;
+  ChatSettings chat_;
 };
 
 int run_compare(const CompareFlags& flags) {

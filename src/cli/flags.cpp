@@ -10,6 +10,7 @@
 #include "base/text_stream.h"
 #include "base/untrusted_text.h"
 #include "device/cpu/isa.h"
+#include "engine/model_advice.h"
 
 namespace espalier {
 namespace {
@@ -145,12 +146,30 @@ void add_sampling_flags(CLI::App& app, TextOptions& options) {
 }
 
 void add_chat_flags(CLI::App& app, ChatSettings& settings) {
-  app.add_option("--system", settings.system, "the system message of the chat")->type_name("TEXT");
+  app.add_option("--system", settings.system, "the system message of the chat")
+      ->check(CLI::Validator(
+          [](const std::string& text) { return text.empty() ? "expected some text, got an empty one" : ""; }, ""))
+      ->type_name("TEXT");
   app.add_option("--template-variables", settings.variables,
                  "variables of the chat template, for example {\"enable_thinking\": false}")
       ->type_name("JSON");
   app.add_option("--date", settings.date, "the day that templates which tell the date are given; without it today")
       ->type_name("YYYY-MM-DD");
+}
+
+void add_opening_flags(CLI::App& app, ChatSettings& settings) {
+  app.add_flag("--system-default", settings.template_system,
+               "the system message of the model's own template, also for a model that is known to answer better "
+               "behind another or none");
+  app.add_option_function<std::string>(
+         "--chat-template", [&settings](const std::string& file) { settings.chat_template = read_text_stream(file); },
+         "a file with a chat template (Jinja) to use in place of the model's own")
+      ->type_name("FILE");
+}
+
+void check_chat_settings(const ChatSettings& settings) {
+  if (settings.template_system && !settings.system.empty())
+    throw InputError("--system and --system-default: expected only one of them");
 }
 
 void add_force_flag(CLI::App& app, Existing& existing) {
@@ -172,6 +191,7 @@ void add_prompt_flags(CLI::App& app, PromptFlags& flags) {
   app.add_option("--file", flags.file, "read the prompt from a file")->type_name("FILE");
   app.add_flag("--raw", flags.raw, "the prompt as it is, without the model's chat template");
   add_chat_flags(app, flags.chat);
+  add_opening_flags(app, flags.chat);
 }
 
 EngineOptions engine_options(const EngineFlags& flags) {
@@ -189,9 +209,19 @@ std::string read_prompt(const std::optional<std::string>& prompt, const std::str
   return *prompt == "-" ? read_standard_input() : *prompt;
 }
 
+ChatSettings opening(const PromptFlags& flags, const OpenEngine& engine) {
+  return flags.raw ? flags.chat : with_chosen_system(flags.chat, engine);
+}
+
 std::string prompt_text(const PromptFlags& flags) {
-  if (flags.raw && !(flags.chat.system.empty() && flags.chat.variables.empty()))
-    throw InputError("--system, --template-variables: not with --raw, which uses no chat template");
+  check_chat_settings(flags.chat);
+  const ChatSettings& chat = flags.chat;
+  const bool templated =
+      !chat.system.empty() || chat.template_system || !chat.chat_template.empty() || !chat.variables.empty();
+  if (flags.raw && templated)
+    throw InputError(
+        "--system, --system-default, --chat-template, --template-variables: not with --raw, which uses no chat "
+        "template");
   std::string text = read_prompt(flags.prompt, flags.file);
   if (text.empty()) throw InputError("the prompt is empty");
   return text;

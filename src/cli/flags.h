@@ -44,6 +44,10 @@ void add_model_flag(CLI::App& app, EngineOptions& options);
 void add_engine_flags(CLI::App& app, EngineFlags& flags);
 void add_sampling_flags(CLI::App& app, TextOptions& options);
 void add_chat_flags(CLI::App& app, ChatSettings& settings);
+// --system-default and --chat-template, for commands that choose a system message where none is given.
+void add_opening_flags(CLI::App& app, ChatSettings& settings);
+// Throws InputError where the system message is given twice over.
+void check_chat_settings(const ChatSettings& settings);
 void add_prompt_flags(CLI::App& app, PromptFlags& flags);
 // --force, for outputs that the user names.
 void add_force_flag(CLI::App& app, Existing& existing);
@@ -54,6 +58,8 @@ EngineOptions engine_options(const EngineFlags& flags);
 
 // PROMPT, "-" for standard input, or --file. Throws InputError unless exactly one is given.
 std::string read_prompt(const std::optional<std::string>& prompt, const std::string& file);
+// How the conversation begins. Without --system that may be chosen for the model; a raw prompt has no beginning.
+ChatSettings opening(const PromptFlags& flags, const OpenEngine& engine);
 // The text that is meant; throws InputError where the flags contradict each other or it is empty.
 std::string prompt_text(const PromptFlags& flags);
 

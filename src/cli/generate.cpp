@@ -36,8 +36,9 @@ int run_generate(const GenerateFlags& flags) {
   Screen screen(flags.engine.verbose);
   const OpenEngine engine = open_engine(options, &screen);
   Drafting drafting(plan, engine, asked.seed);
-  Answering answering(engine, &drafting, flags.prompt.chat);
-  const RunParts parts{engine, drafting, flags.text, flags.prompt.chat, flags.prompt.raw};
+  const ChatSettings chat = opening(flags.prompt, engine);
+  Answering answering(engine, &drafting, chat);
+  const RunParts parts{engine, drafting, flags.text, chat, flags.prompt.raw};
   std::string trace;
   AnswerRecords records(
       flags.records, "generate", [&] { return record_origin(parts); },

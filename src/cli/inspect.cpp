@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "base/arithmetic.h"
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/environment.h"
@@ -125,7 +126,7 @@ void print_object(const nlohmann::ordered_json& object, bool json) {
 int run_inspect(const InspectFlags& flags) {
   if (flags.cpu) {
     if (flags.file || !flags.engine.model.empty()) throw InputError("--cpu: shows the processor, expected no model");
-    print_object({{"cpu", describe_cpu()}}, flags.json);
+    print_object({{"arithmetic", kArithmetic}, {"cpu", describe_cpu()}}, flags.json);
     flush_output();
     return 0;
   }
@@ -135,7 +136,8 @@ int run_inspect(const InspectFlags& flags) {
   const bool folder = std::filesystem::is_directory(path);
   const std::unique_ptr<TensorSource> source =
       folder ? std::unique_ptr<TensorSource>(std::make_unique<Safetensors>(path)) : std::make_unique<Gguf>(path);
-  nlohmann::ordered_json object = {{"file", path.string()}, {"format", folder ? "safetensors" : "gguf"}};
+  nlohmann::ordered_json object = {
+      {"file", path.string()}, {"format", folder ? "safetensors" : "gguf"}, {"arithmetic", kArithmetic}};
   object["model"] = describe_config(load_config(path));
   object["weights"] = describe_tensors(*source);
   object["text"] = describe_text_or_problem(path);

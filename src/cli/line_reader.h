@@ -1,24 +1,46 @@
-// Lines of standard input, with a wait that Ctrl-C can end.
+// Lines that somebody types or pipes in.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
+#include "base/error.h"
 #include "cli/interrupt.h"
 
 namespace espalier {
 
-class LineReader {
+// A terminal without an editor hands over only so much of a line; the rest is lost.
+struct LineCut : InputError {
+  using InputError::InputError;
+};
+
+class LineSource {
+ public:
+  virtual ~LineSource() = default;
+  // The next line without its end; nothing at the end of the input or when interrupted (ask the guard which). A text
+  // that was pasted is one line, however many it has. The prompt is for people.
+  virtual std::optional<std::string> next(std::string_view prompt) = 0;
+};
+
+// Standard input as it comes, with a wait that Ctrl-C can end. Lines may end in \r\n. Throws LineCut, and goes on with
+// the next line; InputError where the input cannot be read.
+class LineReader final : public LineSource {
  public:
   // The guard must outlive the reader.
   explicit LineReader(InterruptGuard& interrupt) : interrupt_(&interrupt) {}
-
-  // The next line without its end; nothing at the end of the input or when interrupted (ask the guard which).
-  std::optional<std::string> next();
+  std::optional<std::string> next(std::string_view prompt) override;
 
  private:
   InterruptGuard* interrupt_;
   std::string buffer_;
 };
+
+// Whether a person sits at both ends: what is said to people alone is said then.
+bool at_terminal();
+
+// An editor where a terminal can have one, else lines as they come. The guard must outlive it.
+std::unique_ptr<LineSource> make_line_source(InterruptGuard& interrupt);
 
 }  // namespace espalier

@@ -71,7 +71,7 @@ std::string text_before(const TextResult& result, std::int64_t prefix, const Tok
 std::optional<TreePicture> find_round(const TreeFlags& flags, const std::string& prompt, const OpenEngine& engine,
                                       Drafting& drafting) {
   const Tokenizer& tokenizer = *engine.text->tokenizer;
-  Answering answering(engine, &drafting, flags.prompt.chat);
+  Answering answering(engine, &drafting, opening(flags.prompt, engine));
   RoundKeeper keeper(flags.round, tokenizer, drafting.drafters());
   const InterruptGuard interrupt;
   AnswerScreen screen(interrupt, false);

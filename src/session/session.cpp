@@ -1,6 +1,9 @@
 #include "session/session.h"
 
+#include <algorithm>
+
 #include "base/error.h"
+#include "session/loop_guard.h"
 #include "session/stop_scanner.h"
 #include "text/detokenizer.h"
 
@@ -45,33 +48,25 @@ void check_options(const TextOptions& options) {
     if (stop.empty()) throw InputError("--stop: expected some text, got an empty one");
 }
 
-std::vector<TokenId> encode_plain(const ModelText& text, std::string_view prompt) {
-  std::vector<TokenId> ids = text.tokenizer->encode(prompt);
-  if (text.tokenizer->add_bos() && text.tokenizer->bos()) ids.insert(ids.begin(), *text.tokenizer->bos());
-  return ids;
-}
-
-std::vector<TokenId> encode_chat(const ModelText& text, const std::vector<ChatMessage>& messages,
-                                 const ChatContext& context) {
-  if (!text.chat_template) throw InputError("the model has no chat template: use --raw");
-  ChatTemplateOptions options;
-  options.bos_token = text.bos_text;
-  options.eos_token = text.eos_text;
-  options.date_iso = context.date_iso;
-  options.variables_json = context.variables_json;
-  std::vector<TokenId> ids = text.tokenizer->encode(text.chat_template->render(messages, options));
-  // Some templates write BOS themselves, others leave it to the tokenizer: exactly one in either case.
-  const auto bos = text.tokenizer->bos();
-  if (text.tokenizer->add_bos() && bos && (ids.empty() || ids.front() != *bos)) ids.insert(ids.begin(), *bos);
-  return ids;
-}
-
 Session::Session(const ModelText& text, Decoder& decoder, ChatContext context)
     : text_(&text), decoder_(&decoder), context_(std::move(context)) {}
 
 void Session::reset(std::string_view system) {
   messages_.clear();
-  if (!system.empty()) messages_.push_back({"system", std::string(system)});
+  change_system(system);
+}
+
+void Session::change_system(std::string_view system) {
+  if (!messages_.empty() && messages_[0].role == "system") messages_.erase(messages_.begin());
+  if (!system.empty()) messages_.insert(messages_.begin(), {"system", std::string(system)});
+}
+
+std::optional<std::string> Session::take_back() {
+  const auto last = std::find_if(messages_.rbegin(), messages_.rend(), [](const auto& m) { return m.role == "user"; });
+  if (last == messages_.rend()) return std::nullopt;
+  std::string question = std::move(last->content);
+  messages_.erase(std::prev(last.base()), messages_.end());
+  return question;
 }
 
 TextResult Session::complete(std::string_view prompt, const TextOptions& options, const TextEvents& events) {
@@ -82,10 +77,31 @@ TextResult Session::complete(std::vector<TokenId> prompt, const TextOptions& opt
   return generate(std::move(prompt), options, events);
 }
 
-TextResult Session::ask(std::string_view user, const TextOptions& options, const TextEvents& events) {
+// Everything that asking sends to the model, as it must be: what was computed for earlier turns is found by the
+// decoder.
+FittedChat Session::fitted(std::string_view user, const TextOptions& options) const {
   std::vector<ChatMessage> messages = messages_;
   messages.push_back({"user", std::string(user)});
-  return ask(user, encode_chat(*text_, messages, context_), options, events);
+  const std::int64_t context = decoder_->context();
+  if (options.drop_oldest)
+    return fit_context(*text_, std::move(messages), context_, context,
+                       wanted_room(options.generate.max_tokens, context));
+  FittedChat whole{.messages = std::move(messages)};
+  whole.prompt = encode_chat(*text_, whole.messages, context_);
+  if (std::ssize(whole.prompt) > context)
+    throw ContextFull(std::ssize(whole.prompt), context,
+                      std::ranges::count(whole.messages, "user", &ChatMessage::role) == 1);
+  return whole;
+}
+
+TextResult Session::ask(std::string_view user, const TextOptions& options, const TextEvents& events) {
+  FittedChat chat = fitted(user, options);
+  if (chat.dropped_turns > 0 && events.on_dropped) events.on_dropped(chat.dropped_turns);
+  TextResult result = generate(std::move(chat.prompt), options, events);
+  result.dropped_turns = chat.dropped_turns;
+  messages_ = std::move(chat.messages);
+  messages_.push_back({"assistant", result.text});
+  return result;
 }
 
 TextResult Session::ask(std::string_view user, std::vector<TokenId> prompt, const TextOptions& options,
@@ -109,11 +125,15 @@ TextResult Session::generate(std::vector<TokenId> prompt, const TextOptions& opt
   if (!options.ignore_eos)
     generate.stop_tokens.insert(generate.stop_tokens.end(), text_->stop_tokens.begin(), text_->stop_tokens.end());
   TextStream stream(*text_->tokenizer, options, events, result.text);
-  const GenerateEvents forward{.on_token =
-                                   [&](const GeneratedToken& token) {
-                                     if (token.logprobs) result.logprobs.push_back(*token.logprobs);
-                                     return token.stops || stream.push(token);
-                                   },
+  LoopGuard guard;
+  const auto on_token = [&](const GeneratedToken& token) {
+    if (token.logprobs) result.logprobs.push_back(*token.logprobs);
+    if (token.stops) return true;
+    const bool goes_on = stream.push(token);
+    result.loops = options.loop_guard && guard.push(token.token);
+    return goes_on && !result.loops;
+  };
+  const GenerateEvents forward{.on_token = on_token,
                                .cancelled = events.cancelled,
                                .on_prefill = events.on_prefill,
                                .on_round = events.on_round,

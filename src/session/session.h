@@ -3,12 +3,14 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "decode/decoder.h"
-#include "text/model_text.h"
+#include "session/chat_prompt.h"
+#include "session/context_room.h"
 
 namespace espalier {
 
@@ -16,6 +18,8 @@ struct TextOptions {
   GenerateOptions generate = {};       // its stop_tokens are added to the model's own
   std::vector<std::string> stop = {};  // stop strings: the answer ends before the first of them
   bool ignore_eos = false;             // the model's own stop tokens do not stop
+  bool loop_guard = false;             // an answer that goes round in circles ends (loop_guard.h)
+  bool drop_oldest = false;            // a chat that has outgrown the context loses its oldest turns (context_room.h)
 };
 
 // Throws InputError naming the flag: numbers out of range, empty stop strings.
@@ -25,6 +29,7 @@ struct TextEvents {
   std::function<void(std::string_view)> on_text = {};  // whole characters, as they become known
   std::function<bool()> cancelled = {};
   std::function<void(std::int64_t done, std::int64_t total)> on_prefill = {};
+  std::function<void(std::int64_t turns)> on_dropped = {};  // the oldest turns are gone, before the answer begins
   RoundObserver on_round = {};
   FailureObserver on_failure = {};
 };
@@ -33,13 +38,9 @@ struct TextResult {
   std::string text;
   std::vector<TokenId> prompt;
   std::vector<Logprobs> logprobs;  // one per token, when asked for
+  bool loops = false;              // the loop guard ended it
+  std::int64_t dropped_turns = 0;  // of the conversation, to make room for it
   GenerateResult generated;
-};
-
-// What a chat template may ask for besides the messages.
-struct ChatContext {
-  std::string date_iso = {};        // today, "2026-11-15"; empty: templates that want it use their own default
-  std::string variables_json = {};  // further variables, for example {"enable_thinking": false}
 };
 
 class Session {
@@ -50,7 +51,8 @@ class Session {
   // Text as it is, with BOS where the model wants it; no history.
   TextResult complete(std::string_view prompt, const TextOptions& options, const TextEvents& events = {});
   // The next user turn of the conversation; the answer joins the history. Throws InputError when the model has no chat
-  // template. A cancelled answer is kept as far as it came.
+  // template, ContextFull when the context does not hold the conversation. A cancelled answer is kept as far as it
+  // came.
   TextResult ask(std::string_view user, const TextOptions& options, const TextEvents& events = {});
 
   // The same with ids that were made before, as encode_plain() and encode_chat() make them of the same texts.
@@ -60,11 +62,18 @@ class Session {
 
   // Starts the conversation anew. An empty system text leaves the template's own default.
   void reset(std::string_view system = {});
+  // Another system message for the same conversation; an empty one as in reset().
+  void change_system(std::string_view system);
+  // The last question leaves the conversation with its answer. Nothing: there is none.
+  std::optional<std::string> take_back();
+  // Another conversation in place of this one: a system message or none, then questions and answers in turn.
+  void restore(std::vector<ChatMessage> messages) { messages_ = std::move(messages); }
   const std::vector<ChatMessage>& history() const { return messages_; }
   // The same conversation, as it stands, on another decoder.
   Session on(Decoder& decoder) const;
 
  private:
+  FittedChat fitted(std::string_view user, const TextOptions& options) const;
   TextResult generate(std::vector<TokenId> prompt, const TextOptions& options, const TextEvents& events);
 
   const ModelText* text_;
@@ -72,10 +81,5 @@ class Session {
   ChatContext context_;
   std::vector<ChatMessage> messages_;
 };
-
-// The ids of a plain prompt and of a chat.
-std::vector<TokenId> encode_plain(const ModelText& text, std::string_view prompt);
-std::vector<TokenId> encode_chat(const ModelText& text, const std::vector<ChatMessage>& messages,
-                                 const ChatContext& context = {});
 
 }  // namespace espalier

@@ -127,6 +127,46 @@ TEST_F(SessionTest, AConversationGoesOnOnAnotherDecoderWithTheSameWords) {
   EXPECT_EQ(session_.history().size(), 4u);
 }
 
+TEST_F(SessionTest, TakingATurnBackLeavesTheConversationBeforeIt) {
+  session_.reset("be brief");
+  const std::string first = session_.ask("hello", tokens(5)).text;
+  const std::string second = session_.ask("and now", tokens(5)).text;
+  EXPECT_EQ(session_.take_back(), "and now");
+  ASSERT_EQ(session_.history().size(), 3u);
+  EXPECT_EQ(session_.ask("and now", tokens(5)).text, second) << "asked again it has the same answer";
+  session_.take_back();
+  EXPECT_EQ(session_.take_back(), "hello");
+  EXPECT_EQ(session_.take_back(), std::nullopt);
+  ASSERT_EQ(session_.history().size(), 1u) << "the system message stays";
+  EXPECT_EQ(session_.ask("hello", tokens(5)).text, first);
+}
+
+TEST_F(SessionTest, AnotherSystemMessageKeepsTheTurns) {
+  session_.ask("hello", tokens(5));
+  session_.change_system("be brief");
+  ASSERT_EQ(session_.history().size(), 3u);
+  session_.change_system("be long");
+  EXPECT_EQ(session_.history()[0].content, "be long");
+  ASSERT_EQ(session_.history().size(), 3u);
+  session_.change_system({});
+  EXPECT_EQ(session_.history()[0].role, "user");
+}
+
+// The bias leaves one token alone: it comes for ever.
+TEST_F(SessionTest, TheLoopGuardEndsACircleAndOnlyWhereItWasAskedFor) {
+  TextOptions options = tokens(150);
+  options.generate.sampling.logit_bias[70] = 1000;
+  const TextResult endless = session_.complete("once upon", options);
+  EXPECT_FALSE(endless.loops);
+  EXPECT_EQ(endless.generated.tokens.size(), 150u);
+  options.loop_guard = true;
+  const TextResult guarded = session_.complete("once upon", options);
+  EXPECT_TRUE(guarded.loops);
+  EXPECT_EQ(guarded.generated.tokens.size(), 96u);
+  EXPECT_EQ(guarded.generated.finish_reason, FinishReason::stopped);
+  EXPECT_TRUE(endless.text.starts_with(guarded.text));
+}
+
 TEST_F(SessionTest, EveryRoundIsReportedAndThePromptIsToldInTokens) {
   std::int64_t rounds = 0;
   const TextResult result = session_.complete("once upon", tokens(6), {.on_round = [&](const Round& round) {

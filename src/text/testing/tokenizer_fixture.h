@@ -2,6 +2,7 @@
 // them. For tests only.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <string>
@@ -14,6 +15,13 @@ namespace espalier {
 
 std::filesystem::path tokenizer_folder(std::string_view name);  // of tests/data/tokenizers
 std::vector<std::string> tokenizer_strings();
+
+// Sanitizers look at code, not at ids: there tests take every seventh string.
+#ifdef ESPALIER_SANITIZED
+inline constexpr std::size_t kStringStep = 7;
+#else
+inline constexpr std::size_t kStringStep = 1;
+#endif
 
 // The strings whose ids differ from those stored in `name`, described; empty when all agree, with control tokens
 // recognised and without. At most ten are described.
