@@ -1,5 +1,6 @@
 // How fast is the CPU device's attention? All layers of a step of SmolLM2-135M: trees of a few rows behind contexts of
-// several lengths, in time, in multiply-adds per second and in bytes of K and V per second.
+// several lengths, in time, in multiply-adds per second and in bytes of K and V per second, beside what the machine can
+// do of each: multiply-adds in registers, a plain read of the same bytes.
 //
 //   bench_cpu_attention [isa] [threads]
 //
@@ -18,6 +19,7 @@
 #include "cpu_bench.h"
 #include "device/cpu/cpu_device.h"
 #include "device/reference/reference_device.h"
+#include "machine_limits.h"
 
 namespace espalier {
 namespace {
@@ -51,6 +53,17 @@ class TreeStep {
     const auto scale = static_cast<float>(1 / std::sqrt(static_cast<double>(kDim)));
     for (std::size_t layer = 0; layer < k_.size(); ++layer)
       timed([&] { device_.attention(q_, {k_[layer], v_[layer]}, tables_, scale, out_); });
+  }
+
+  // K and V of the context of each layer inside a call of `timed`.
+  template <typename Timed>
+  void read(ThreadPool& pool, const Timed& timed) {
+    const std::int64_t bytes = context_ * kKvHeads * kDim * 2;
+    for (std::size_t layer = 0; layer < k_.size(); ++layer)
+      timed([&] {
+        read_plainly(k_[layer].view.data(), bytes, pool);
+        read_plainly(v_[layer].view.data(), bytes, pool);
+      });
   }
 
   std::vector<float> output() {
@@ -115,19 +128,31 @@ void check_against_reference(Device& device) {
   }
 }
 
-void measure(Device& device, std::int64_t context) {
+struct Limits {
+  ThreadPool& pool;
+  double multiply_adds;  // per second
+};
+
+void measure(Device& device, const Limits& limits, std::int64_t context) {
   double one_row = 0;
   for (std::int64_t rows : {1, 4, 8, 16, 32, 64}) {
     TreeStep step(device, rows, context, kLayers);
     BestOfPasses best;
     for (int pass = 0; pass < kPasses; ++pass, best.end_pass()) step.run([&](const auto& call) { best.time(call); });
+    BestOfPasses plain;
+    for (int pass = 0; pass < kPasses; ++pass, plain.end_pass())
+      step.read(limits.pool, [&](const auto& call) { plain.time(call); });
     const double seconds = best.seconds();
     if (rows == 1) one_row = seconds;
     const auto multiply_adds = static_cast<double>(2 * kLayers * rows * kHeads * context * kDim);
     const auto bytes = static_cast<double>(2 * kLayers * context * kKvHeads * kDim * 2);
-    std::printf("context %5ld, %2ld rows: %7.3f ms, %5.2f of one row, %4.0f GMAC/s, %5.1f GB/s of K and V\n",
-                static_cast<long>(context), static_cast<long>(rows), 1e3 * seconds, seconds / one_row,
-                1e-9 * multiply_adds / seconds, 1e-9 * bytes / seconds);
+    std::printf(
+        "context %5ld, %2ld rows: %7.3f ms, %5.2f of one row, %4.0f GMAC/s (%2.0f %% of %.0f), %5.1f GB/s of K and V "
+        "(%2.0f %% of a plain read's %.1f)\n",
+        static_cast<long>(context), static_cast<long>(rows), 1e3 * seconds, seconds / one_row,
+        1e-9 * multiply_adds / seconds, 100 * multiply_adds / seconds / limits.multiply_adds,
+        1e-9 * limits.multiply_adds, 1e-9 * bytes / seconds, 100 * plain.seconds() / seconds,
+        1e-9 * bytes / plain.seconds());
     std::fflush(stdout);
   }
 }
@@ -142,5 +167,7 @@ int main(int argc, char** argv) {
   std::printf("%s, SmolLM2-135M: %ld layers, %ld heads of %ld, %ld of K and V in f16\n", cpu.describe().c_str(),
               static_cast<long>(kLayers), static_cast<long>(kHeads), static_cast<long>(kDim),
               static_cast<long>(kKvHeads));
-  for (std::int64_t context : {128, 512, 1024, 4096}) measure(cpu.device(), context);
+  ThreadPool pool(cpu.threads());
+  const Limits limits{pool, multiply_adds_per_second(cpu.device().isa(), pool)};
+  for (std::int64_t context : {128, 512, 1024, 4096}) measure(cpu.device(), limits, context);
 }

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <numeric>
 
 #include "base/error.h"
 #include "base/float16.h"
@@ -110,9 +109,9 @@ StepBench::StepBench(const OpenEngine& engine, const BenchSizes& sizes)
       sizes_(sizes),
       positions_(whole_blocks(sizes.contexts.back() + sizes.most_rows())),
       cache_(model_->device(), model_->kv_shape(engine.decoder.kv_type), positions_of_all(sizes), engine.decoder.kv),
-      workspace_(*model_,
+      workspace_(*model_, cache_.memory(),
                  {.rows = sizes.most_rows(), .outputs = sizes.most_rows(), .positions = positions_, .form = form_}),
-      tables_(model_->device(), sizes.most_rows(), positions_, form_),
+      tables_(model_->device(), cache_.memory(), sizes.most_rows(), positions_, form_),
       numbers_(
           model_->device().tensor(DType::f32, {most_rows(), model_->config().kv_heads, model_->config().head_size})),
       logits_(static_cast<std::size_t>(model_->config().vocabulary)) {
@@ -122,12 +121,13 @@ StepBench::StepBench(const OpenEngine& engine, const BenchSizes& sizes)
 
 // Numbers are there before a commit may want to copy them.
 void StepBench::fill_contexts() {
-  const std::vector<std::byte> numbers = random_elements(cache_.shape().type, cache_.layer(0).k.elements());
+  const std::vector<std::byte> numbers =
+      random_elements(cache_.memory().shape().type, cache_.memory().layer(0).k.elements());
   for (std::size_t i = 0; i < sizes_.contexts.size(); ++i) {
     sequences_.push_back(cache_.create());
     Branch branch = begin(i, length(i));
-    for (std::int64_t layer = 0; layer < cache_.shape().layers; ++layer)
-      for (const View& memory : {cache_.layer(layer).k, cache_.layer(layer).v})
+    for (std::int64_t layer = 0; layer < cache_.memory().shape().layers; ++layer)
+      for (const View& memory : {cache_.memory().layer(layer).k, cache_.memory().layer(layer).v})
         model_->device().upload(numbers, memory);
     branch.commit_length(length(i));
   }
@@ -165,7 +165,7 @@ std::vector<Row> StepBench::tree_rows(const Branch& branch, const TreeTensors& t
 // A step and the logits of its first output, which make sure that it is over.
 double StepBench::run_step(std::span<const Row> rows) {
   return seconds_of([&] {
-    const StepOutput output = model_->forward(rows, cache_, workspace_);
+    const StepOutput output = model_->forward(rows, workspace_);
     download<float>(model_->device(), output.logits.rows(0, 1), logits_);
   });
 }
@@ -195,10 +195,10 @@ double StepBench::prompt_step(std::size_t context, std::int64_t rows) {
 // The tables of a step whose rows have K and V, though nobody has computed them.
 StepPlan StepBench::write_rows(const Branch& branch, const TokenTree& tree) {
   const TreeTensors tensors = tensorize(tree, static_cast<std::int32_t>(branch.prefix()));
-  const StepPlan step = tables_.prepare(tree_rows(branch, tensors), cache_);
+  const StepPlan step = tables_.prepare(tree_rows(branch, tensors));
   const View numbers = numbers_.view.rows(0, step.key.rows);
   for (std::int64_t layer = 0; layer < model_->config().layers; ++layer)
-    model_->device().kv_write(numbers, numbers, step.rows.slot, cache_.layer(layer));
+    model_->device().kv_write(numbers, numbers, step.rows.slot, cache_.memory().layer(layer));
   return step;
 }
 
@@ -221,7 +221,7 @@ double StepBench::tensorise(std::size_t context, std::int64_t rows) {
 double StepBench::tables(std::size_t context, std::int64_t rows) {
   const Branch branch = begin(context, rows);
   const std::vector<Row> step = tree_rows(branch, tensorize(tree(rows), static_cast<std::int32_t>(length(context))));
-  return seconds_of([&] { tables_.prepare(step, cache_); });
+  return seconds_of([&] { tables_.prepare(step); });
 }
 
 double StepBench::mask(std::size_t context, std::int64_t rows) {
@@ -236,8 +236,7 @@ double StepBench::commit(std::size_t context, std::int64_t rows) {
   Branch branch = begin(context, rows);
   write_rows(branch, grown);
   const double seconds = seconds_of([&] {
-    std::vector<std::int32_t> positions(static_cast<std::size_t>(length(context)));
-    std::iota(positions.begin(), positions.end(), 0);
+    std::vector<std::int32_t> positions;
     for (int node : grown.path(grown.size() - 1))
       positions.push_back(static_cast<std::int32_t>(length(context) + node));
     branch.commit_path(positions);
@@ -247,7 +246,7 @@ double StepBench::commit(std::size_t context, std::int64_t rows) {
 }
 
 std::int64_t StepBench::kv_bytes() const {
-  return cache_.slot_bytes() * positions_of_all(sizes_);
+  return cache_.memory().slot_bytes() * positions_of_all(sizes_);
 }
 
 namespace {

@@ -61,7 +61,7 @@ class StepBench {
   double commit(std::size_t context, std::int64_t rows);     // of the deepest path
 
   std::int64_t kv_bytes() const;
-  std::int64_t kv_bytes_per_token() const { return cache_.slot_bytes(); }
+  std::int64_t kv_bytes_per_token() const { return cache_.memory().slot_bytes(); }
 
  private:
   void fill_contexts();

@@ -1,4 +1,5 @@
-// Counts what every slot of a pool is used for: exactly one thing, or something was lost or given away twice.
+// Counts what every slot of a pool is used for: exactly one thing, or something was lost or given away twice. Only a
+// committed slot may be held by several tables.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +8,7 @@
 
 namespace espalier {
 
-enum class SlotUse : std::uint8_t { none, free, committed, speculative, padding };
+enum class SlotUse : std::uint8_t { none, free, cached, held, speculative, padding };
 
 class SlotCensus {
  public:
@@ -15,10 +16,12 @@ class SlotCensus {
       : block_size_(block_size), uses_(static_cast<std::size_t>(blocks * block_size), SlotUse::none) {}
 
   // Positions [begin, end) of a table of blocks. Throws std::logic_error with the slot and both uses if one of them has
-  // a use already.
+  // a use already; what is held may be held again.
   void claim(std::span<const std::int32_t> table, std::int64_t begin, std::int64_t end, SlotUse use);
   // All positions of the table.
   void claim(std::span<const std::int32_t> table, SlotUse use);
+  // The slots of these blocks that have no use so far.
+  void fill(std::span<const std::int32_t> blocks, SlotUse use);
   // Throws std::logic_error with the first slot that nobody claimed.
   void check_complete() const;
 

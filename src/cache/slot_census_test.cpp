@@ -15,7 +15,7 @@ using Blocks = std::vector<std::int32_t>;
 TEST(SlotCensus, EverySlotClaimedOnceIsComplete) {
   SlotCensus census(4, 2);
   census.claim(Blocks{0}, SlotUse::padding);
-  census.claim(Blocks{3, 1}, 0, 3, SlotUse::committed);
+  census.claim(Blocks{3, 1}, 0, 3, SlotUse::held);
   census.claim(Blocks{3, 1}, 3, 4, SlotUse::speculative);
   census.claim(Blocks{2}, SlotUse::free);
   census.check_complete();
@@ -23,9 +23,9 @@ TEST(SlotCensus, EverySlotClaimedOnceIsComplete) {
 
 TEST(SlotCensus, ASlotWithTwoUsesIsNamedWithBoth) {
   SlotCensus census(4, 2);
-  census.claim(Blocks{2, 3}, 0, 3, SlotUse::committed);
+  census.claim(Blocks{2, 3}, 0, 3, SlotUse::held);
   EXPECT_THAT([&] { census.claim(Blocks{3}, SlotUse::free); },
-              ThrowsMessage<std::logic_error>(HasSubstr("slot 6 is committed and free")));
+              ThrowsMessage<std::logic_error>(HasSubstr("slot 6 is held and free")));
 }
 
 TEST(SlotCensus, ALostSlotIsNamed) {
@@ -36,7 +36,7 @@ TEST(SlotCensus, ALostSlotIsNamed) {
 
 TEST(SlotCensus, PositionsBehindATableAndBlocksBehindThePoolAreRefused) {
   SlotCensus census(2, 4);
-  EXPECT_THROW(census.claim(Blocks{1}, 0, 5, SlotUse::committed), std::logic_error);
+  EXPECT_THROW(census.claim(Blocks{1}, 0, 5, SlotUse::held), std::logic_error);
   EXPECT_THROW(census.claim(Blocks{2}, SlotUse::free), std::logic_error);
   EXPECT_THROW(census.claim(Blocks{-1}, SlotUse::free), std::logic_error);
 }

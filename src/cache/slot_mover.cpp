@@ -27,11 +27,9 @@ void SlotMover::move(const SlotMoves& moves, std::span<const KvViews> layers, st
   const auto entries = static_cast<std::int64_t>(host_.size());
   check(entries <= lists_.view.elements(), "SlotMover: {} slots to move, more than it was made for", moves.size());
   upload<std::int32_t>(*device_, host_, lists_.view.rows(0, entries));
-  const auto calls_per_layer = static_cast<std::int64_t>(calls.size());
-  for (const std::int64_t all = calls_per_layer * static_cast<std::int64_t>(layers.size()); done < all; ++done) {
-    const Call& call = calls[static_cast<std::size_t>(done % calls_per_layer)];
-    device_->kv_copy(layers[static_cast<std::size_t>(done / calls_per_layer)], lists_.view.rows(call.from, call.count),
-                     lists_.view.rows(call.to, call.count));
+  for (; done < std::ssize(calls); ++done) {
+    const Call& call = calls[static_cast<std::size_t>(done)];
+    device_->kv_copy(layers, lists_.view.rows(call.from, call.count), lists_.view.rows(call.to, call.count));
   }
 }
 

@@ -1,9 +1,8 @@
-// Copies slots of KV memory, in all layers, by two lists of slots. The lists travel to the device once, in one upload,
-// and every layer reads them there.
+// Copies slots of KV memory, in all layers, by two lists of slots. The lists travel to the device once, in one upload.
 //
-// A list is one call of Device::kv_copy per layer. On a device with row buckets it is cut into calls of the largest
-// bucket, and the last one is filled up to a bucket with pairs that copy the first slot of the call into padding slots.
-// Not thread-safe.
+// A list is one call of Device::kv_copy for all layers. On a device with row buckets it is cut into calls of the
+// largest bucket, and the last one is filled up to a bucket with pairs that copy the first slot of the call into
+// padding slots. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -31,9 +30,9 @@ class SlotMover {
   // must outlive the mover.
   SlotMover(Device& device, std::int64_t longest);
 
-  // A call reads all its slots before it writes, but a later call of the same layer reads what an earlier one wrote:
-  // no target may be the source of a later pair.
-  // `done` calls, in the order layer by layer, have taken effect; it grows with each. When one throws, the same lists
+  // A call reads all its slots before it writes, but a later call reads what an earlier one wrote: no target may be the
+  // source of a later pair.
+  // `done` calls have taken effect; it grows with each. When one throws, the same lists
   // with the same `done` go on where they stopped: a call that throws is taken to have written nothing.
   void move(const SlotMoves& moves, std::span<const KvViews> layers, std::int64_t& done);
 

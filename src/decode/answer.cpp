@@ -13,13 +13,21 @@ void Answer::begin_round() {
   times = {};
 }
 
-std::int32_t Answer::draw(std::span<const float> logits, std::int64_t context) {
+DrawnRows Answer::drawn_rows() const {
+  const GenerateOptions& options = request.options;
+  return {.begin = first_row,
+          .count = tree->size(),
+          .largest_decides = largest_decides(options.sampling) && options.logprobs < 0};
+}
+
+std::int32_t Answer::draw(const LogitRow& logits, std::int64_t context) {
   const GenerateOptions& options = request.options;
   GeneratedToken next;
-  next.token =
-      sample(logits, options.sampling, TokenPath{path, request.prompt.size()}, uniform(options.seed, path.size()));
+  next.token = logits.all.empty() ? sample_largest(logits.largest, logits.best)
+                                  : sample(logits.all, options.sampling, TokenPath{path, request.prompt.size()},
+                                           uniform(options.seed, path.size()));
   next.stops = std::ranges::find(options.stop_tokens, next.token) != options.stop_tokens.end();
-  if (options.logprobs >= 0) next.logprobs = logprobs(logits, next.token, options.logprobs);
+  if (options.logprobs >= 0) next.logprobs = logprobs(logits.all, next.token, options.logprobs);
   path.push_back(next.token);
   result.tokens.push_back(next.token);
   const std::optional<FinishReason> limit = limit_reached(context);

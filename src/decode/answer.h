@@ -12,6 +12,7 @@
 #include "decode/drafter.h"
 #include "decode/request.h"
 #include "decode/round.h"
+#include "decode/step_logits.h"
 #include "decode/stopwatch.h"
 #include "tree/candidates.h"
 #include "tree/token_tree.h"
@@ -59,9 +60,11 @@ struct Answer {
   std::int64_t tokens_left() const { return request.options.max_tokens - std::ssize(result.tokens); }
 
   void begin_round();
+  // The rows of its tree, and what draws need of them.
+  DrawnRows drawn_rows() const;
   // The teacher's next token behind the path, from its logits. The caller is told, and `finish` says whether the answer
   // ends with it.
-  std::int32_t draw(std::span<const float> logits, std::int64_t context);
+  std::int32_t draw(const LogitRow& logits, std::int64_t context);
   // Adds the round that ends to the result.
   void count_round(std::span<const Visit> visits);
 

@@ -55,7 +55,9 @@ Decoder::Decoder(const Transformer& model, const DecoderOptions& options, const 
       cache_(model.device(), model.kv_shape(options.kv_type), choices_.cache_positions, options.kv),
       lanes_(make_lanes(cache_, options.lanes, speculation)),
       teacher_(model, cache_, clock_,
-               {.workspace = workspace_shape(choices_, lanes_[0].drafters), .invariants = options.invariants}),
+               {.workspace = workspace_shape(choices_, lanes_[0].drafters),
+                .tree_rows = choices_.tree_rows,
+                .invariants = options.invariants}),
       trees_(choices_, static_cast<std::int32_t>(model.config().vocabulary), speculation.trees, clock_),
       budget_(make_budget(speculation)) {}
 
@@ -103,7 +105,7 @@ bool Decoder::prefill(Answer& answer, std::span<const std::int32_t> tokens) {
                .rows = tap_rows,
                .hidden = output.hidden,
                .hidden_row = 0});
-    if (end == total) teacher_.read_logits(output, 0);
+    if (end == total) teacher_.read_logits(0);  // the prompt has been read when they can be looked at
     if (events.on_prefill) answer.ask(events.on_prefill, end - first, total - first);
   }
   return true;
@@ -128,7 +130,7 @@ void Decoder::start(Answer& answer) {
   } else if (answer.tokens_left() <= 0) {
     answer.finish = FinishReason::token_limit;
   } else if (answered.empty()) {
-    answer.draw(teacher_.logits(), context());
+    answer.draw(teacher_.read_logits(0), context());
   }
   answer.result.prefill_seconds = answer.clock.seconds();
 }
@@ -157,11 +159,11 @@ void Decoder::accept(Answer& answer, const StepOutput& output) {
   const std::vector<Visit> visits = walk(
       *answer.tree,
       [&](int node) {
-        teacher_.read_logits(output, answer.first_row + node);
+        const LogitRow logits = teacher_.read_logits(answer.first_row + node);
         answer.times.verify += clock.lap();
         // A step has ended when the first of its logits can be looked at.
         if (answer.first_row + node == 0) budget_.observe_step(teacher_.step_rows(), answer.times.verify);
-        const std::int32_t token = answer.draw(teacher_.logits(), context());
+        const std::int32_t token = answer.draw(logits, context());
         answer.times.accept += clock.lap();
         return token;
       },
@@ -262,11 +264,8 @@ void Decoder::score(std::span<const std::int32_t> tokens,
   const std::int64_t total = std::ssize(tokens);
   for (std::int64_t begin_at = 0; begin_at < total; begin_at += choices_.scored_rows) {
     const std::int64_t end = std::min(total, begin_at + choices_.scored_rows);
-    const StepOutput output = teacher_.prefill(lane, tokens, end, PromptLogits::every);
-    for (std::int64_t p = begin_at; p < end; ++p) {
-      teacher_.read_logits(output, p - begin_at);
-      on_row(p, teacher_.logits());
-    }
+    teacher_.prefill(lane, tokens, end, PromptLogits::every);
+    for (std::int64_t p = begin_at; p < end; ++p) on_row(p, teacher_.read_logits(p - begin_at).all);
   }
 }
 

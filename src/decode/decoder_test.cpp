@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "base/random.h"
-#include "device/passing_device.h"
+#include "device/conformance/counting_device.h"
 #include "device/reference/reference_device.h"
 
 namespace espalier {
@@ -25,19 +25,6 @@ GenerateOptions sampled(const SamplingOptions& sampling, std::uint64_t seed, std
   options.seed = seed;
   return options;
 }
-
-// Counts the bytes that are allocated.
-class CountingDevice : public PassingDevice {
- public:
-  using PassingDevice::PassingDevice;
-  std::int64_t bytes = 0;
-
- private:
-  std::unique_ptr<Buffer> do_allocate(std::size_t size) override {
-    bytes += static_cast<std::int64_t>(size);
-    return inner().allocate(size);
-  }
-};
 
 class DecoderTest : public ::testing::Test {
  protected:
@@ -162,13 +149,13 @@ TEST_F(DecoderTest, ScoresAreTheSameHoweverManyRowsAStepHas) {
 }
 
 TEST_F(DecoderTest, AStepOfAPromptTakesMemoryForTheLogitsOfItsLastRowAlone) {
-  CountingDevice device(*device_);
+  CountingDevice device(make_reference_device());
   const Transformer model = load_transformer(device, std::filesystem::path(ESPALIER_TEST_DATA) / "tiny/smollm2");
   const auto bytes = [&](const DecoderOptions& options) {
-    device.bytes = 0;
+    const std::int64_t before = device.counts().allocated_bytes;
     Decoder decoder(model, options);
     EXPECT_EQ(decoder.generate(prompt_, limit(3)).tokens, answer(3));
-    return device.bytes;
+    return device.counts().allocated_bytes - before;
   };
   // The logits of a row, and its state before and after the final norm.
   const std::int64_t row = (model.config().vocabulary + 2 * model.config().hidden) * 4;

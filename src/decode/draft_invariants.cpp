@@ -54,7 +54,7 @@ class NodeRows {
     ExpectedRow expected{.token = candidate.token,
                          .position = position,
                          .place = drafted_.prefix + static_cast<std::int32_t>(row),
-                         .begin = std::min(std::max(oldest, drafted_.begin), drafted_.prefix),
+                         .begin = std::max(oldest, drafted_.begin),
                          .end = drafted_.prefix};
     for (int id = drafted_.nodes[row]; id != 0;) {
       id = node(id).parent;
@@ -76,12 +76,13 @@ class NodeRows {
 
 }  // namespace
 
-void check_draft_step(const HostTables& tables, const DraftRun& run, const KvCache& cache, const StepLimits& limits) {
+void check_draft_step(const HostTables& tables, const DraftRun& run, const BlockTables& blocks,
+                      const StepLimits& limits) {
   TreeTensors shown;
   shown.prefix = run.first;
   shown.nodes = static_cast<std::int32_t>(run.tokens.size());
   shown.token.assign(run.tokens.begin(), run.tokens.end());
-  const StepRows rows(tables, 0, run.branch, cache, limits, shown);
+  const StepRows rows(tables, 0, run.branch, blocks, limits, shown);
   rows.check_size(shown.nodes);
   for (std::int32_t r = 0; r < shown.nodes; ++r) {
     const std::int32_t place = run.first + r;
@@ -91,19 +92,19 @@ void check_draft_step(const HostTables& tables, const DraftRun& run, const KvCac
                        .begin = limits.oldest_visible(place),
                        .end = place});
   }
-  check_padding_rows(tables, shown.nodes, cache, shown);
+  check_padding_rows(tables, shown.nodes, blocks, shown);
 }
 
-void check_draft_step(const HostTables& tables, const DraftedNodes& drafted, const KvCache& cache,
+void check_draft_step(const HostTables& tables, const DraftedNodes& drafted, const BlockTables& blocks,
                       const StepLimits& limits) {
   const NodeRows nodes(drafted, limits);
   nodes.check_nodes();
-  const StepRows rows(tables, 0, drafted.branch, cache, limits, nodes.shown());
+  const StepRows rows(tables, 0, drafted.branch, blocks, limits, nodes.shown());
   rows.check_size(drafted.step_rows);
   const std::size_t first = drafted.nodes.size() - static_cast<std::size_t>(drafted.step_rows);
   for (std::int64_t r = 0; r < drafted.step_rows; ++r)
     rows.check_row(r, nodes.expected(first + static_cast<std::size_t>(r)));
-  check_padding_rows(tables, drafted.step_rows, cache, nodes.shown());
+  check_padding_rows(tables, drafted.step_rows, blocks, nodes.shown());
 }
 
 }  // namespace espalier

@@ -1,12 +1,12 @@
 // The rows of a draft pass against the tables that are about to be launched: what step_invariants.h is for the teacher.
-// Everything is computed again from the candidates, the order in which they became rows, and the cache. Reference mode
+// Everything is computed again from the candidates, the order in which they became rows, and the blocks. Reference mode
 // checks every launch of every drafter that runs a network.
 #pragma once
 
 #include <cstdint>
 #include <span>
 
-#include "cache/kv_cache.h"
+#include "cache/block_tables.h"
 #include "decode/step_invariants.h"
 #include "model/step_tables.h"
 #include "tree/candidates.h"
@@ -33,8 +33,9 @@ struct DraftedNodes {
 };
 
 // Both throw TreeViolation unless tables, slots and mask are those of the rows, and padding rows see only themselves.
-void check_draft_step(const HostTables& tables, const DraftRun& run, const KvCache& cache, const StepLimits& limits);
-void check_draft_step(const HostTables& tables, const DraftedNodes& drafted, const KvCache& cache,
+void check_draft_step(const HostTables& tables, const DraftRun& run, const BlockTables& blocks,
+                      const StepLimits& limits);
+void check_draft_step(const HostTables& tables, const DraftedNodes& drafted, const BlockTables& blocks,
                       const StepLimits& limits);
 
 }  // namespace espalier

@@ -8,6 +8,7 @@
 #include <optional>
 #include <random>
 
+#include "cache/kv_cache.h"
 #include "device/checked/checked_device.h"
 #include "device/reference/reference_device.h"
 
@@ -37,8 +38,8 @@ class Pass {
                 .prefix = prefix_,
                 .begin = static_cast<std::int32_t>(random() % static_cast<std::uint32_t>(prefix_)),
                 .root_position = root_is_row ? prefix_ : prefix_ - 1};
-    StepTables tables(*device_, 64, 1024, {.mask = MaskForm::dense});
-    tables.prepare(rows(), *cache_, [this](const HostTables& made) { copy(made); });
+    StepTables tables(*device_, cache_->memory(), 64, 1024, {.mask = MaskForm::dense});
+    tables.prepare(rows(), [this](const HostTables& made) { copy(made); });
   }
 
   void check() const {
@@ -55,7 +56,7 @@ class Pass {
     t.mask = mask;
     DraftedNodes drafted = drafted_;
     drafted.nodes = nodes;
-    check_draft_step(t, drafted, *cache_, kDraftLimits);
+    check_draft_step(t, drafted, cache_->tables(), kDraftLimits);
   }
 
   std::size_t step_rows() const { return static_cast<std::size_t>(step_rows_); }
@@ -193,7 +194,7 @@ TEST(DraftInvariants, CatchAWrongTokenPlaceOrContextOfARun) {
   cache.begin(sequence, 5)->commit_length(5);
   const auto branch = cache.begin(sequence, 3);
   const std::vector<std::int32_t> tokens = {7, 8, 9};
-  StepTables tables(*device, 64, 1024);
+  StepTables tables(*device, cache.memory(), 64, 1024);
   const auto check = [&](const std::function<void(std::vector<Row>&)>& damage, std::int32_t window) {
     std::vector<Row> rows;
     for (std::int32_t p = 5; p < 8; ++p)
@@ -206,8 +207,8 @@ TEST(DraftInvariants, CatchAWrongTokenPlaceOrContextOfARun) {
     damage(rows);
     StepLimits limits = kDraftLimits;
     limits.window = window;
-    tables.prepare(rows, cache, [&](const HostTables& made) {
-      check_draft_step(made, DraftRun{branch->id(), 5, tokens}, cache, limits);
+    tables.prepare(rows, [&](const HostTables& made) {
+      check_draft_step(made, DraftRun{branch->id(), 5, tokens}, cache.tables(), limits);
     });
   };
   for (std::int32_t window : {0, 3}) {

@@ -16,7 +16,7 @@ Eagle3Drafter::Eagle3Drafter(const Eagle3Head& head, const Eagle3DrafterOptions&
       tree_rows_(expanded_rows(options.tree)),
       cache_(head.device(), head.kv_shape(options.kv_type), options.context + tree_rows_, options.kv),
       sequence_(cache_.create()),
-      workspace_(head, step_rows_, options.context + tree_rows_, options.form,
+      workspace_(head, cache_.memory(), step_rows_, options.context + tree_rows_, options.form,
                  std::min(step_rows_, widest_level(options.tree))),
       top_(head.device(), step_rows_, most_guesses(options.tree)),
       // Behind the features that wait: the seed's output, those of the tree, and what a padded copy overwrites.
@@ -77,8 +77,7 @@ std::vector<std::vector<DraftToken>> Eagle3Drafter::expand(const Candidates& can
     const auto part = nodes.subspan(done, std::min(nodes.size() - done, static_cast<std::size_t>(step_rows_)));
     const std::int64_t first = step_rows_ + 1 + static_cast<std::int64_t>(drafted_.size());
     const std::vector<Row> rows = tree_rows(candidates, part);
-    const Eagle3Output output =
-        head_->forward(rows, vectors_, cache_, workspace_, check_of_nodes(candidates, part.size()));
+    const Eagle3Output output = head_->forward(rows, vectors_, workspace_, check_of_nodes(candidates, part.size()));
     keep_outputs(output, 0, static_cast<std::int64_t>(part.size()), first);
     std::ranges::move(guesses(output, branch), std::back_inserter(all));
     done += part.size();
@@ -110,8 +109,7 @@ Eagle3Output Eagle3Drafter::run_pending(std::int32_t next, bool wants_logits) {
                     .input = static_cast<std::int32_t>(i),
                     .wants_logits = last && wants_logits});
   }
-  const Eagle3Output output =
-      head_->forward(rows, vectors_, cache_, workspace_, check_of_run(first, branch->id(), next));
+  const Eagle3Output output = head_->forward(rows, vectors_, workspace_, check_of_run(first, branch->id(), next));
   branch->commit_length(pending_);
   pending_ = 0;
   return output;
@@ -165,7 +163,7 @@ StepCheck Eagle3Drafter::check_of_run(std::int64_t first, SequenceId branch, std
     std::vector<std::int32_t> tokens(behind.begin(), behind.end());
     tokens.push_back(next);
     // The window does not count the row itself.
-    check_draft_step(tables, DraftRun{branch, static_cast<std::int32_t>(first), tokens}, cache_,
+    check_draft_step(tables, DraftRun{branch, static_cast<std::int32_t>(first), tokens}, cache_.tables(),
                      limits(options_.window == 0 ? 0 : options_.window + 1));
   };
 }
@@ -182,7 +180,7 @@ StepCheck Eagle3Drafter::check_of_nodes(const Candidates& candidates, std::size_
                                .prefix = prefix,
                                .begin = context_begin(prefix),
                                .root_position = prefix - 1};
-    check_draft_step(tables, drafted, cache_, limits(0));
+    check_draft_step(tables, drafted, cache_.tables(), limits(0));
   };
 }
 

@@ -10,6 +10,7 @@
 #include <map>
 #include <optional>
 
+#include "cache/kv_cache.h"
 #include "decode/draft_tree.h"
 #include "decode/drafter.h"
 #include "decode/step_invariants.h"

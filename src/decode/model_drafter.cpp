@@ -16,10 +16,11 @@ ModelDrafter::ModelDrafter(const Transformer& model, const ModelDrafterOptions& 
       tree_rows_(1 + expanded_rows(options.tree)),
       cache_(model.device(), model.kv_shape(options.kv_type), options.context + tree_rows_, options.kv),
       sequence_(cache_.create()),
-      workspace_(model, {.rows = step_rows_,
-                         .outputs = std::min(step_rows_, widest_level(options.tree)),
-                         .positions = options.context + tree_rows_,
-                         .form = options.form}),
+      workspace_(model, cache_.memory(),
+                 {.rows = step_rows_,
+                  .outputs = std::min(step_rows_, widest_level(options.tree)),
+                  .positions = options.context + tree_rows_,
+                  .form = options.form}),
       top_(model.device(), step_rows_, most_guesses(options.tree)) {}
 
 // What the cache holds is compared with the tokens of the next round anyway.
@@ -30,9 +31,10 @@ void ModelDrafter::rewind(std::int64_t) {
 // The longest part of the accepted path that has been computed here.
 void ModelDrafter::committed(const CommittedRows& rows) {
   if (!branch_) return;
+  // What the first step of the round caught up with, then the root.
   const auto root = static_cast<std::int64_t>(tokens_.size()) - 1;
-  std::vector<std::int32_t> positions(static_cast<std::size_t>(root));
-  std::iota(positions.begin(), positions.end(), 0);
+  std::vector<std::int32_t> positions(static_cast<std::size_t>(root - stable()));
+  std::iota(positions.begin(), positions.end(), static_cast<std::int32_t>(stable()));
   auto node = rows_.find(0);
   for (std::size_t i = 0; node != rows_.end(); ++i) {
     positions.push_back(node->second.places.back());
@@ -89,7 +91,7 @@ void ModelDrafter::catch_up() {
     std::vector<Row> rows;
     for (std::int64_t p = begin; p < begin + step_rows_; ++p)
       rows.push_back(model_->prefill_row(chunk->id(), p, tokens_[static_cast<std::size_t>(p)]));
-    model_->forward(rows, cache_, workspace_, check_of_run(rows));
+    model_->forward(rows, workspace_, check_of_run(rows));
     chunk->commit_length(step_rows_);
   }
 }
@@ -126,7 +128,7 @@ std::vector<Row> ModelDrafter::tree_rows(const Candidates& candidates, std::span
 
 std::vector<std::vector<DraftToken>> ModelDrafter::run(std::span<const Row> rows, const StepCheck& check_tables,
                                                        int branch) {
-  return top_.read(model_->forward(rows, cache_, workspace_, check_tables).logits, branch, {});
+  return top_.read(model_->forward(rows, workspace_, check_tables).logits, branch, {});
 }
 
 StepLimits ModelDrafter::limits() const {
@@ -140,7 +142,8 @@ StepCheck ModelDrafter::check_of_run(std::span<const Row> rows) const {
   if (!options_.invariants) return {};
   return [rows, first = stable(), this](const HostTables& tables) {
     const auto tokens = std::span(tokens_).subspan(static_cast<std::size_t>(first), rows.size());
-    check_draft_step(tables, DraftRun{rows[0].sequence, static_cast<std::int32_t>(first), tokens}, cache_, limits());
+    check_draft_step(tables, DraftRun{rows[0].sequence, static_cast<std::int32_t>(first), tokens}, cache_.tables(),
+                     limits());
   };
 }
 
@@ -155,7 +158,7 @@ StepCheck ModelDrafter::check_of_nodes(const Candidates& candidates, std::size_t
                                .branch = branch_->id(),
                                .prefix = prefix,
                                .root_position = prefix};
-    check_draft_step(tables, drafted, cache_, limits());
+    check_draft_step(tables, drafted, cache_.tables(), limits());
   };
 }
 

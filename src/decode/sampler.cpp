@@ -5,6 +5,7 @@
 #include <limits>
 #include <numeric>
 
+#include "base/arithmetic.h"
 #include "base/error.h"
 #include "base/math.h"
 
@@ -85,13 +86,14 @@ class Ranking {
     sorted_ = count;
   }
 
-  // The sum of all weights, in double, by ascending id: an order that no sort can change.
+  // The sum of all weights, in double: the weight of id j goes to lane j mod 256, ids ascending, an order that no sort
+  // can change; ids that were not kept are left out.
   double total() const {
     std::vector<std::int32_t> ascending(ids_);
     if (sorted_ > 0) std::sort(ascending.begin(), ascending.end());
-    double sum = 0;
-    for (std::int32_t id : ascending) sum += weight(id);
-    return sum;
+    double lane[kVocabularyLanes] = {};
+    for (std::int32_t id : ascending) lane[static_cast<std::size_t>(id) % kVocabularyLanes] += weight(id);
+    return add_halves(lane);
   }
 
  private:
@@ -136,6 +138,11 @@ bool changes_logits(const SamplingOptions& options) {
          options.frequency_penalty != 0.0f;
 }
 
+void check_largest(float largest) {
+  if (largest == kInfinity) input_error("the model's logits contain plus infinity");
+  if (largest == -kInfinity) input_error("the model's logits contain no finite number");
+}
+
 // The most probable id of unchanged logits, without a copy: sixteen maxima side by side, then the first that equals
 // the largest. NaN is never larger than anything.
 std::int32_t greedy(std::span<const float> logits) {
@@ -146,8 +153,7 @@ std::int32_t greedy(std::span<const float> logits) {
     for (std::size_t j = 0; j < 16; ++j) lanes[j] = logits[i + j] > lanes[j] ? logits[i + j] : lanes[j];
   for (std::size_t i = whole; i < logits.size(); ++i) lanes[0] = logits[i] > lanes[0] ? logits[i] : lanes[0];
   const float largest = *std::max_element(std::begin(lanes), std::end(lanes));
-  if (largest == kInfinity) input_error("the model's logits contain plus infinity");
-  if (largest == -kInfinity) input_error("the model's logits contain no finite number");
+  check_largest(largest);
   return static_cast<std::int32_t>(std::find(logits.begin(), logits.end(), largest) - logits.begin());
 }
 
@@ -178,9 +184,18 @@ void check_options(const SamplingOptions& options) {
   expect_range("--min-p", options.min_p, 0, 1);
 }
 
+bool largest_decides(const SamplingOptions& options) {
+  return options.temperature == 0.0f && !changes_logits(options);
+}
+
+std::int32_t sample_largest(float largest, std::int32_t best) {
+  check_largest(largest);
+  return best;
+}
+
 std::int32_t sample(std::span<const float> logits, const SamplingOptions& options, const TokenPath& path, double u) {
   check(u >= 0 && u < 1, "sample: u = {}, expected 0 <= u < 1", u);
-  if (options.temperature == 0.0f && !changes_logits(options)) return greedy(logits);
+  if (largest_decides(options)) return greedy(logits);
   std::vector<float> values = usable_logits(logits);
   apply_bias(options, values);
   apply_penalties(options, path, values);

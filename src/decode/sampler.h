@@ -12,7 +12,8 @@
 namespace espalier {
 
 // Applied in the order of the fields.
-// One that changes logits also belongs in changes_logits() (sampler.cpp): greedy draws skip everything else.
+// One that changes logits also belongs in changes_logits() (sampler.cpp): greedy draws skip everything else, and may
+// see the largest logit alone.
 struct SamplingOptions {
   std::map<std::int32_t, float> logit_bias = {};  // added to the logit of an id
   // Tokens seen in prompt or answer: a positive logit is divided, a negative one multiplied. 1: off.
@@ -37,6 +38,11 @@ struct TokenPath {
 // NaN counts as minus infinity; among equals the lowest id comes first. No finite logit, or plus infinity, throws
 // InputError: the model is broken, not the caller.
 std::int32_t sample(std::span<const float> logits, const SamplingOptions& options, const TokenPath& path, double u);
+
+// Whether the largest logit alone decides: a greedy draw from logits that nothing changes.
+bool largest_decides(const SamplingOptions& options);
+// What sample() draws then. best: the lowest id that has the largest logit; NaN counts as minus infinity.
+std::int32_t sample_largest(float largest, std::int32_t best);
 
 struct TokenLogprob {
   std::int32_t token = 0;

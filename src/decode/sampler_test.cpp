@@ -7,6 +7,7 @@
 #include <random>
 
 #include "base/error.h"
+#include "base/math.h"
 
 namespace espalier {
 namespace {
@@ -42,6 +43,22 @@ TEST(Sampler, NoFiniteLogitOrPlusInfinityIsAnError) {
   EXPECT_THROW(greedy({kNan, kNan}), InputError);
   EXPECT_THROW(greedy({-kInfinity}), InputError);
   EXPECT_THROW(greedy({0, kInfinity}), InputError);
+}
+
+TEST(Sampler, TheLargestLogitDecidesWhereNothingChangesLogitsAndNothingIsRandom) {
+  EXPECT_TRUE(largest_decides({}));
+  EXPECT_TRUE(largest_decides({.top_k = 3, .top_p = 0.5f, .min_p = 0.1f})) << "they only cut what is not the largest";
+  EXPECT_FALSE(largest_decides({.temperature = 0.5f}));
+  EXPECT_FALSE(largest_decides({.logit_bias = {{1, 0.0f}}}));
+  EXPECT_FALSE(largest_decides({.repeat_penalty = 1.1f}));
+  EXPECT_FALSE(largest_decides({.presence_penalty = 0.1f}));
+  EXPECT_FALSE(largest_decides({.frequency_penalty = -0.1f}));
+}
+
+TEST(Sampler, TheLargestLogitAloneIsDrawnOrRefusedLikeAllOfThem) {
+  EXPECT_EQ(sample_largest(-1.5f, 7), 7);
+  EXPECT_THROW(sample_largest(kInfinity, 7), InputError);
+  EXPECT_THROW(sample_largest(-kInfinity, 7), InputError);
 }
 
 TEST(Sampler, ProbabilitiesAreTheSoftmaxAtTheTemperature) {
@@ -179,6 +196,22 @@ TEST(Sampler, GreedyWithAndWithoutPenaltiesFindsTheFirstOfTheLargestInAnyCompany
     EXPECT_EQ(sample(logits, {}, {}, 0.5), expected);
     EXPECT_EQ(sample(logits, {.presence_penalty = 0.5f}, {}, 0.5), expected) << "no answer yet, nothing to penalise";
   }
+}
+
+// Weights of 1 and of about 8.5e-17, less than half an ulp of 1: lost one by one beside the 1, two together are not.
+TEST(Logprobs, TheTotalIsSummedIn256LanesAndThenInHalves) {
+  const auto log_total = [](std::vector<std::size_t> small) {
+    std::vector<float> logits(1024, -kInfinity);
+    logits[0] = 0;
+    for (std::size_t id : small) logits[id] = -37;
+    return -logprobs(logits, 0, 0).chosen.logprob;
+  };
+  const double together = log_f64(1.0 + 2 * double{exp_f32(-37.0f)});
+  ASSERT_NE(together, 0.0);
+  EXPECT_EQ(log_total({256, 512, 768}), 0.0) << "the lane of the 1";
+  EXPECT_EQ(log_total({1, 257}), together) << "a lane of their own";
+  EXPECT_EQ(log_total({3, 131}), together) << "lanes that meet before they meet the 1";
+  EXPECT_EQ(log_total({128, 64, 32, 16, 8, 4, 2, 1}), 0.0) << "each meets lane 0 alone";
 }
 
 TEST(Logprobs, AreTheLogSoftmaxOfTheRawLogits) {

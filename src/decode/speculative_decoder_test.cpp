@@ -241,7 +241,7 @@ TEST_F(SpeculativeDecoder, AFastCommitWritesOnlyRowsThatAreNotInPlace) {
   const auto result = tree.generate(prompt_, {.max_tokens = 61});
   const KvCounts& counts = tree.cache().counts();
   EXPECT_GT(counts.bytes_committed, 0);
-  EXPECT_LE(counts.bytes_committed, 5 * result.rounds() * tree.cache().slot_bytes());
+  EXPECT_LE(counts.bytes_committed, 5 * result.rounds() * tree.cache().memory().slot_bytes());
   EXPECT_EQ(counts.bytes_branched, 0);
   EXPECT_EQ(counts.reorder_fallbacks, 0);
 }
@@ -345,7 +345,8 @@ TEST_F(SpeculativeDecoder, WithoutStepTimesMeasuresThemOnceAndTellsThem) {
   EXPECT_TRUE(told[0].usable());
   EXPECT_EQ(told[0].rows.back(), 8);
   EXPECT_EQ(told[0].contexts, std::vector<std::int64_t>{64}) << "the second context does not fit";
-  EXPECT_EQ(decoder.cache().counts().branches, 0) << "measuring leaves no trace";
+  const Decoder unmeasured(model_, {.context = 100}, oracle({.nodes = 8, .depth = 3}));
+  EXPECT_EQ(decoder.cache().free_positions(), unmeasured.cache().free_positions()) << "measuring leaves nothing behind";
   EXPECT_EQ(decoder.generate(prompt_, {.max_tokens = 80}).tokens, expected(80));
   speculation.budget->times = told[0];
   const Decoder again(model_, {.context = 100}, speculation);

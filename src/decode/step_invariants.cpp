@@ -17,7 +17,7 @@ ExpectedRow expected_row(const TreeTensors& tensors, int row, const StepLimits& 
   ExpectedRow expected{.token = tensors.token[static_cast<std::size_t>(row)],
                        .position = position(row),
                        .place = tensors.prefix + row,
-                       .begin = std::min(oldest, tensors.prefix),
+                       .begin = oldest,
                        .end = tensors.prefix};
   for (std::int32_t ancestor : tensors.ancestors(row))
     if (position(ancestor) >= oldest) expected.ancestors.push_back(tensors.prefix + ancestor);
@@ -39,7 +39,7 @@ void StepRows::check_row(std::int64_t row, const ExpectedRow& expected) const {
     fail(TreeRule::range, row, fmt::format("position {} of {}", expected.position, limits_.tree.positions));
   expect(TreeRule::tree, row, "token", table_entry(tables_.token, r), expected.token);
   expect(TreeRule::position, row, "position", table_entry(tables_.position, r), expected.position);
-  expect(TreeRule::slot, row, "slot", table_entry(tables_.slot, r), cache_.slot(branch_, expected.place));
+  expect(TreeRule::slot, row, "slot", table_entry(tables_.slot, r), blocks_.slot(branch_, expected.place));
   check_blocks(row);
   expect(TreeRule::slot, row, "begin of the context", table_entry(tables_.begin, r), expected.begin);
   expect(TreeRule::slot, row, "end of the context", table_entry(tables_.end, r), expected.end);
@@ -49,7 +49,7 @@ void StepRows::check_row(std::int64_t row, const ExpectedRow& expected) const {
 
 // The block table that the row points to is the branch's: its context lies where the cache put it.
 void StepRows::check_blocks(std::int64_t row) const {
-  const auto expected = cache_.blocks(branch_);
+  const auto expected = blocks_.blocks(branch_);
   const std::int64_t sequence = table_entry(tables_.sequence, first_ + row);
   const auto first = static_cast<std::size_t>(sequence * tables_.block_columns);
   if (sequence < 0 || first + expected.size() > tables_.blocks.size())
@@ -68,7 +68,7 @@ void StepRows::check_ancestors(std::int64_t row, const ExpectedRow& expected) co
     const std::int32_t got = table_entry(tables_.ancestors, (first_ + row) * tables_.ancestor_columns + i);
     if (i < count)
       expect(TreeRule::slot, row, "slot of an ancestor", got,
-             cache_.slot(branch_, expected.ancestors[static_cast<std::size_t>(i)]));
+             blocks_.slot(branch_, expected.ancestors[static_cast<std::size_t>(i)]));
     else
       expect(TreeRule::slot, row, "unused entry of the ancestors", got, 0);
   }
@@ -80,7 +80,8 @@ void StepRows::check_mask(std::int64_t row, const ExpectedRow& expected) const {
   if (columns <= expected.place || columns % kMaskColumns != 0 || std::ssize(tables_.mask) != tables_.rows * columns)
     fail(TreeRule::shape, row, fmt::format("a mask of {} bytes in {} columns", tables_.mask.size(), columns));
   std::vector<std::uint8_t> hidden(static_cast<std::size_t>(columns), 1);
-  std::fill(hidden.begin() + expected.begin, hidden.begin() + expected.end, std::uint8_t{0});
+  // Nothing where a window begins among the ancestors.
+  for (std::int32_t place = expected.begin; place < expected.end; ++place) hidden[static_cast<std::size_t>(place)] = 0;
   for (std::int32_t place : expected.ancestors) hidden[static_cast<std::size_t>(place)] = 0;
   hidden[static_cast<std::size_t>(expected.place)] = 0;
   const auto got = tables_.mask.subspan(static_cast<std::size_t>((first_ + row) * columns), hidden.size());
@@ -98,14 +99,15 @@ void StepRows::fail(TreeRule rule, std::int64_t row, std::string_view what) cons
   throw TreeViolation(rule, static_cast<int>(row), what, shown_);
 }
 
-void check_padding_rows(const HostTables& tables, std::int64_t first, const KvCache& cache, const TreeTensors& shown) {
+void check_padding_rows(const HostTables& tables, std::int64_t first, const BlockTables& blocks,
+                        const TreeTensors& shown) {
   for (std::int64_t r = first; r < tables.rows; ++r) {
     const auto fail = [&](std::string_view what) {
       throw TreeViolation(TreeRule::padding, static_cast<int>(r), what, shown);
     };
     if (table_entry(tables.token, r) != 0 || table_entry(tables.position, r) != 0)
       fail("the row has a token or a position other than 0");
-    if (table_entry(tables.slot, r) != cache.padding_slot(r - first))
+    if (table_entry(tables.slot, r) != blocks.padding_slot(r - first))
       fail("the row writes a slot that is not for padding");
     if (table_entry(tables.begin, r) != table_entry(tables.end, r) || table_entry(tables.ancestor_count, r) != 0)
       fail("the row has a context or ancestors");
@@ -117,18 +119,18 @@ void check_padding_rows(const HostTables& tables, std::int64_t first, const KvCa
   }
 }
 
-void check_step(const HostTables& tables, std::span<const TreeOfStep> trees, const KvCache& cache,
+void check_step(const HostTables& tables, std::span<const TreeOfStep> trees, const BlockTables& blocks,
                 const StepLimits& limits) {
   std::int64_t first = 0;
   for (const TreeOfStep& tree : trees) {
     check_tensors(tree.tensors, limits.tree);
     check_tensors_match(tree.tensors, *tree.tree);
-    const StepRows rows(tables, first, tree.branch, cache, limits, tree.tensors);
+    const StepRows rows(tables, first, tree.branch, blocks, limits, tree.tensors);
     rows.check_size(tree.tensors.nodes);
     for (int row = 0; row < tree.tensors.nodes; ++row) rows.check_row(row, expected_row(tree.tensors, row, limits));
     first += tree.tensors.nodes;
   }
-  check_padding_rows(tables, first, cache, trees.back().tensors);
+  check_padding_rows(tables, first, blocks, trees.back().tensors);
 }
 
 }  // namespace espalier

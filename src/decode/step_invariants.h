@@ -1,5 +1,5 @@
 // The rows of a step against the tables that are about to be launched: everything is computed again from the trees and
-// the cache, so a mistake in how the tables were made cannot hide itself. Reference mode checks every launch.
+// the blocks, so a mistake in how the tables were made cannot hide itself. Reference mode checks every launch.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "cache/kv_cache.h"
+#include "cache/block_tables.h"
 #include "model/step_tables.h"
 #include "tree/tree_invariants.h"
 #include "tree/tree_tensors.h"
@@ -48,9 +48,9 @@ struct ExpectedRow {
 class StepRows {
  public:
   // first: the row of the tables where they begin.
-  StepRows(const HostTables& tables, std::int64_t first, SequenceId branch, const KvCache& cache,
+  StepRows(const HostTables& tables, std::int64_t first, SequenceId branch, const BlockTables& blocks,
            const StepLimits& limits, const TreeTensors& shown)
-      : tables_(tables), first_(first), branch_(branch), cache_(cache), limits_(limits), shown_(shown) {}
+      : tables_(tables), first_(first), branch_(branch), blocks_(blocks), limits_(limits), shown_(shown) {}
 
   // The tables have room for so many of them.
   void check_size(std::int64_t rows) const;
@@ -67,18 +67,19 @@ class StepRows {
   const HostTables& tables_;
   std::int64_t first_;
   SequenceId branch_;
-  const KvCache& cache_;
+  const BlockTables& blocks_;
   const StepLimits& limits_;
   const TreeTensors& shown_;
 };
 
 // Throws TreeViolation unless tensors, tables, slots and mask are those of the trees, and padding rows see only
 // themselves.
-void check_step(const HostTables& tables, std::span<const TreeOfStep> trees, const KvCache& cache,
+void check_step(const HostTables& tables, std::span<const TreeOfStep> trees, const BlockTables& blocks,
                 const StepLimits& limits);
 
 // The part of it about the rows from `first` on: each holds token 0 at position 0, writes a padding slot and sees
 // nothing else. `shown`: the rows that a violation shows.
-void check_padding_rows(const HostTables& tables, std::int64_t first, const KvCache& cache, const TreeTensors& shown);
+void check_padding_rows(const HostTables& tables, std::int64_t first, const BlockTables& blocks,
+                        const TreeTensors& shown);
 
 }  // namespace espalier

@@ -6,6 +6,7 @@
 #include <functional>
 #include <random>
 
+#include "cache/kv_cache.h"
 #include "device/checked/checked_device.h"
 #include "device/reference/reference_device.h"
 #include "tree/testing/random_tree.h"
@@ -35,8 +36,8 @@ class Step {
       add_rows(static_cast<std::int32_t>(prefix), rows);
     }
     for (std::size_t i = 0; i < trees_.size(); ++i) of_step_[i].tree = &trees_[i];
-    StepTables tables(*device_, 64, 1024, {.mask = MaskForm::dense});
-    tables.prepare(rows, *cache_, [this](const HostTables& made) { copy(made); });
+    StepTables tables(*device_, cache_->memory(), 64, 1024, {.mask = MaskForm::dense});
+    tables.prepare(rows, [this](const HostTables& made) { copy(made); });
   }
 
   HostTables tables() const {
@@ -57,7 +58,7 @@ class Step {
   void check() const {
     StepLimits limits = kTeacherLimits;
     limits.window = window_;
-    check_step(tables(), of_step_, *cache_, limits);
+    check_step(tables(), of_step_, cache_->tables(), limits);
   }
 
   std::int64_t nodes() const { return trees_[0].size() + trees_[1].size(); }
@@ -82,7 +83,7 @@ class Step {
               .token = tensors.token[at],
               .position = tensors.position[at],
               .place = prefix + k,
-              .begin = std::min(oldest, prefix),
+              .begin = oldest,
               .end = prefix};
       for (std::int32_t ancestor : tensors.ancestors(k))
         if (tensors.position[static_cast<std::size_t>(ancestor)] >= oldest) row.ancestors.push_back(prefix + ancestor);

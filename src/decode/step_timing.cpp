@@ -33,16 +33,18 @@ std::vector<std::int32_t> row_counts(const Device& device, std::int64_t most) {
 
 class StepTiming {
  public:
-  StepTiming(const Transformer& model, Workspace& workspace, const TimingOptions& options)
+  StepTiming(const Transformer& model, KvCache& cache, Workspace& workspace, const TimingOptions& options)
       : model_(model),
+        cache_(cache),
         workspace_(workspace),
         options_(options),
         begin_(options.clock()),
         rows_(row_counts(model.device(), std::min(options.rows, workspace.shape().outputs))),
         longest_(workspace.shape().positions - rows_.back()),
-        cache_(model.device(), model.kv_shape(options.kv_type),
-               std::min(kContexts.back() + rows_.back(), workspace.shape().positions)),
-        sequence_(cache_.create()) {}
+        sequence_(cache.create()) {}
+  ~StepTiming() { cache_.release(sequence_); }
+  StepTiming(const StepTiming&) = delete;
+  StepTiming& operator=(const StepTiming&) = delete;
 
   StepTimes measure() {
     StepTimes times;
@@ -71,7 +73,7 @@ class StepTiming {
       std::vector<Row> rows;
       for (std::int64_t p = first; p < first + count; ++p) rows.push_back(model_.prefill_row(branch->id(), p, 0));
       rows.back().wants_logits = true;
-      model_.forward(rows, cache_, workspace_);
+      model_.forward(rows, workspace_);
       branch->commit_length(count);
     }
     return true;
@@ -110,27 +112,28 @@ class StepTiming {
       rows.back().wants_taps = options_.taps;
     }
     const double begin = options_.clock();
-    const StepOutput output = model_.forward(rows, cache_, workspace_);
+    const StepOutput output = model_.forward(rows, workspace_);
     logits_.resize(static_cast<std::size_t>(output.logits.dim(1)));
     download<float>(model_.device(), output.logits.rows(0, 1), logits_);  // a step ends when its root can be looked at
     return std::max(options_.clock() - begin, 1e-9);                      // a clock may be coarse
   }
 
   const Transformer& model_;
+  KvCache& cache_;
   Workspace& workspace_;
   const TimingOptions& options_;
   double begin_;
   std::vector<std::int32_t> rows_;
   std::int64_t longest_;  // the longest context behind which a step fits
-  KvCache cache_;
   SequenceId sequence_;
   std::vector<float> logits_;
 };
 
 }  // namespace
 
-StepTimes measure_step_times(const Transformer& model, Workspace& workspace, const TimingOptions& options) {
-  return StepTiming(model, workspace, options).measure();
+StepTimes measure_step_times(const Transformer& model, KvCache& cache, Workspace& workspace,
+                             const TimingOptions& options) {
+  return StepTiming(model, cache, workspace, options).measure();
 }
 
 }  // namespace espalier

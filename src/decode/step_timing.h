@@ -5,20 +5,22 @@
 
 #include <cstdint>
 
+#include "cache/kv_cache.h"
 #include "decode/step_times.h"
 #include "model/transformer.h"
 
 namespace espalier {
 
 struct TimingOptions {
-  DType kv_type = DType::f16;
   std::int64_t rows = 64;  // the most rows of a step; no more than the workspace has logits for
   bool taps = false;       // rows want taps, as they do for a drafter that reads them
   double seconds = 1;      // when to stop, once there is something to tell
   SecondsClock clock = steady_seconds;
 };
 
-// The workspace is used as a step would use it, and is free again afterwards.
-StepTimes measure_step_times(const Transformer& model, Workspace& workspace, const TimingOptions& options);
+// Cache, with room for some hundred positions, and workspace, bound to its first memory, are used as a step would use
+// them, and are free again afterwards.
+StepTimes measure_step_times(const Transformer& model, KvCache& cache, Workspace& workspace,
+                             const TimingOptions& options);
 
 }  // namespace espalier

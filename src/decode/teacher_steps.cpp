@@ -1,7 +1,6 @@
 #include "decode/teacher_steps.h"
 
 #include <functional>
-#include <numeric>
 #include <utility>
 
 #include "base/error.h"
@@ -18,11 +17,11 @@ TeacherSteps::TeacherSteps(const Transformer& model, KvCache& cache, const Secon
       cache_(&cache),
       clock_(&clock),
       invariants_(options.invariants),
-      workspace_(model, options.workspace) {}
+      workspace_(model, cache.memory(), options.workspace),
+      logits_(model.device(), options.tree_rows) {}
 
 StepTimes TeacherSteps::measure_times(std::int64_t rows, const SecondsClock& clock) {
-  return measure_step_times(*model_, workspace_,
-                            {.kv_type = cache_->shape().type, .rows = rows, .taps = taps(), .clock = clock});
+  return measure_step_times(*model_, *cache_, workspace_, {.rows = rows, .taps = taps(), .clock = clock});
 }
 
 Branch TeacherSteps::begin(const Lane& lane, std::int64_t rows) {
@@ -42,7 +41,8 @@ StepOutput TeacherSteps::prefill(Lane& lane, std::span<const std::int32_t> token
     rows.back().wants_logits = wanted == PromptLogits::every || p + 1 == std::ssize(tokens);
     rows.back().wants_taps = taps();
   }
-  const StepOutput output = model_->forward(rows, *cache_, workspace_);
+  const StepOutput output = model_->forward(rows, workspace_);
+  if (!output.logits.empty()) logits_.begin(output, {{.count = output.logits.dim(0)}});
   branch.commit_length(end - begin_at);
   for (const Row& row : rows) lane.committed.push_back(row.token);
   return output;
@@ -80,12 +80,15 @@ StepOutput TeacherSteps::verify(std::span<Answer* const> answers) {
     if (invariants_) check_trees(tables, answers);
   };
   const double prepare = clock.lap();
-  const StepOutput output = model_->forward(rows, *cache_, workspace_, std::cref(keep_and_check));
+  const StepOutput output = model_->forward(rows, workspace_, std::cref(keep_and_check));
   const double verify = clock.lap();
+  std::vector<DrawnRows> drawn;
   for (Answer* answer : answers) {
+    drawn.push_back(answer->drawn_rows());
     answer->times.prepare = prepare;
     answer->times.verify = verify;
   }
+  logits_.begin(output, std::move(drawn));
   return output;
 }
 
@@ -95,24 +98,18 @@ void TeacherSteps::check_trees(const HostTables& tables, std::span<Answer* const
   const StepLimits limits{.tree = {.vocabulary = static_cast<std::int32_t>(model_->config().vocabulary),
                                    .positions = static_cast<std::int32_t>(workspace_.shape().positions)},
                           .window = static_cast<std::int32_t>(model_->config().sliding_window)};
-  check_step(tables, trees, *cache_, limits);
+  check_step(tables, trees, cache_->tables(), limits);
 }
 
 void TeacherSteps::commit(Answer& answer, std::span<const Visit> visits) {
   const std::int32_t prefix = answer.tensors.prefix;
-  std::vector<std::int32_t> positions(static_cast<std::size_t>(prefix));
-  std::iota(positions.begin(), positions.end(), 0);
+  std::vector<std::int32_t> positions;
   for (const Visit& visit : visits) positions.push_back(prefix + visit.node);
   const std::int64_t moved = cache_->counts().bytes_committed;
   answer.branch->commit_path(positions);
   answer.kv.committed = cache_->counts().bytes_committed - moved;
   answer.branch.reset();
   for (const Visit& visit : visits) answer.lane.committed.push_back((*answer.tree)[visit.node].token);
-}
-
-void TeacherSteps::read_logits(const StepOutput& output, std::int64_t row) {
-  logits_.resize(static_cast<std::size_t>(model_->config().vocabulary));
-  download<float>(model_->device(), output.logits.rows(row, 1), logits_);
 }
 
 }  // namespace espalier

@@ -1,5 +1,5 @@
 // The teacher at work: its steps over prompts and over the trees of several answers, on branches of one KV cache, and
-// its logits, read row by row. Before and after every call a lane's committed tokens are those of its sequence in the
+// its logits. Before and after every call a lane's committed tokens are those of its sequence in the
 // cache. One thread at a time.
 #pragma once
 
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cache/kv_cache.h"
+#include "decode/step_logits.h"
 #include "decode/step_times.h"
 #include "model/transformer.h"
 
@@ -20,6 +21,7 @@ struct Visit;
 
 struct TeacherOptions {
   WorkspaceShape workspace = {};  // its positions: the context of a lane
+  std::int64_t tree_rows = 1;     // the most rows of a step over trees
   bool invariants = false;        // check tables, masks and slots of every tree before its launch
 };
 
@@ -33,7 +35,7 @@ class TeacherSteps {
   const StepForm& form() const { return workspace_.shape().form; }
   const KvCache& cache() const { return *cache_; }
 
-  // What steps of up to `rows` rows cost, measured on a cache of their own.
+  // What steps of up to `rows` rows cost, measured on a sequence of their own.
   StepTimes measure_times(std::int64_t rows, const SecondsClock& clock);
 
   // Computes the tokens behind the lane's committed ones up to `end`, and commits them.
@@ -48,8 +50,8 @@ class TeacherSteps {
   // The visited path becomes the lane's, and the answer's branch closes.
   void commit(Answer& answer, std::span<const Visit> visits);
 
-  void read_logits(const StepOutput& output, std::int64_t row);
-  std::span<const float> logits() const { return logits_; }  // the row that was read last
+  // Of the last step of either kind, by the order of its rows that want logits. The first call waits for the step.
+  LogitRow read_logits(std::int64_t row) { return logits_.row(row); }
 
  private:
   bool taps() const { return !workspace_.shape().tap_boundaries.empty(); }
@@ -62,7 +64,7 @@ class TeacherSteps {
   const SecondsClock* clock_;
   bool invariants_;
   Workspace workspace_;
-  std::vector<float> logits_;
+  StepLogits logits_;
   // Of the step over trees that is being looked at.
   std::int64_t step_rows_ = 0;
   std::optional<HostTables> tables_;

@@ -1,4 +1,5 @@
-// The best guesses in rows of draft logits, as the teacher's ids with log-probabilities. Buffers are allocated once.
+// The best guesses in rows of draft logits, as the teacher's ids with log-probabilities: one synchronisation, however
+// many rows there are. Buffers are allocated once.
 #pragma once
 
 #include <cstdint>
@@ -24,13 +25,18 @@ class TopGuesses {
   std::vector<std::vector<DraftToken>> read(ConstView logits, std::int64_t count, const Vocabulary& vocabulary);
 
  private:
-  void read_rows(ConstView logits, std::int64_t count, const Vocabulary& vocabulary,
-                 std::vector<std::vector<DraftToken>>& guesses);
+  // What the device found in rows, on the host.
+  struct Found {
+    std::vector<float> value;       // [rows, count]
+    std::vector<std::int32_t> id;   // [rows, count], columns
+    std::vector<float> normaliser;  // [rows]
+  };
+  Found find(ConstView logits, std::int64_t count, float logit_scale);
 
   Device* device_;
   std::int64_t rows_;
   std::int64_t count_;
-  Tensor values_, ids_, normaliser_;
+  Tensor values_, ids_, normaliser_;  // each row at a place of its own
 };
 
 }  // namespace espalier

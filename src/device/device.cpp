@@ -79,10 +79,22 @@ void Device::upload(std::span<const std::byte> from, View to) {
   do_upload(from, to);
 }
 
+void Device::download(std::span<const Download> parts) {
+  check(!parts.empty(), "download: no parts");
+  for (const auto& [from, to] : parts)
+    check(from.dense() && from.bytes_spanned() == static_cast<std::int64_t>(to.size()), "download: {} into {} bytes",
+          from, to.size());
+  do_download(parts);
+}
+
 void Device::download(ConstView from, std::span<std::byte> to) {
-  check(from.dense() && from.bytes_spanned() == static_cast<std::int64_t>(to.size()), "download: {} into {} bytes",
-        from, to.size());
-  do_download(from, to);
+  const Download part{from, to};
+  download(std::span(&part, 1));
+}
+
+std::span<const std::byte> Device::lend(ConstView from) {
+  check(from.dense() && from.elements() >= 1, "lend: {}, expected a dense view with elements", from);
+  return do_lend(from);
 }
 
 std::unique_ptr<const Weight> Device::load_weight(std::span<const WeightPart> parts) {
@@ -145,11 +157,17 @@ void Device::kv_write(ConstView k, ConstView v, ConstView slot, const KvViews& k
   do_kv_write(k, v, slot, kv);
 }
 
-void Device::kv_copy(const KvViews& kv, ConstView from, ConstView to) {
+void Device::kv_copy(std::span<const KvViews> layers, ConstView from, ConstView to) {
   expect("kv_copy", "from", from, DType::i32, {kAny});
   expect("kv_copy", "to", to, DType::i32, {from.dim(0)});
-  expect_kv("kv_copy", kv, kv.k.rank() == 4 ? kv.k.dim(2) : 0, kv.k.rank() == 4 ? kv.k.dim(3) : 0);
-  do_kv_copy(kv, from, to);
+  check(!layers.empty(), "kv_copy: no layers");
+  const View& first = layers[0].k;
+  expect_kv("kv_copy", layers[0], first.rank() == 4 ? first.dim(2) : 0, first.rank() == 4 ? first.dim(3) : 0);
+  for (const KvViews& kv : layers) {
+    expect("kv_copy", "kv.k", kv.k, first.type(), {first.dim(0), first.dim(1), first.dim(2), first.dim(3)});
+    expect("kv_copy", "kv.v", kv.v, first.type(), {first.dim(0), first.dim(1), first.dim(2), first.dim(3)});
+  }
+  do_kv_copy(layers, from, to);
 }
 
 void Device::attention(ConstView q, const KvViews& kv, const RowTables& rows, float scale, View out) {

@@ -16,7 +16,8 @@
 //    checked by device/checked/, not here.
 //
 // Another device than the CPU ones may choose other orders of sums, but keeps row independence.
-// One thread at a time calls a device. Ops take effect in call order; download() waits for what came before it.
+// One thread at a time calls a device. Ops take effect in call order; download() and lend() wait for what came before
+// them.
 #pragma once
 
 #include <cstdint>
@@ -62,6 +63,9 @@ struct Projection {
 // A mask has a multiple of so many columns.
 inline constexpr std::int64_t kMaskColumns = 128;
 
+// Ordinals of keys whose sums an attention op forms together.
+inline constexpr std::int64_t kKeyTile = 128;
+
 // Where the rows of a step stand, as tables in device memory: what changes from step to step is data.
 // R rows, S sequences, A >= 1 columns for ancestors, B blocks per sequence. All int32 but the mask.
 struct RowTables {
@@ -69,10 +73,10 @@ struct RowTables {
   ConstView position;        // [R]     for the rotation
   ConstView slot;            // [R]     the KV slot the row writes; pairwise distinct
   ConstView sequence;        // [R]     row of `blocks`
-  ConstView begin;           // [R]     the context: logical positions [begin, end) of the sequence,
-  ConstView end;             // [R]     never containing the row itself
+  ConstView begin;           // [R]     the context: logical positions [begin, end) of the sequence, never containing
+  ConstView end;             // [R]     the row itself; empty if a window begins behind its end, among the ancestors
   ConstView ancestor_count;  // [R]
-  ConstView ancestors;       // [R, A]  slots, root first, without the row itself; unused entries are 0
+  ConstView ancestors;       // [R, A]  slots, root first, without the row itself and those it must not see; unused: 0
   ConstView blocks;  // [S, B]  block ids; logical position p lives in slot blocks[s, p / size] * size + p % size
   // u8 [1, 1, R, C] or empty. Column c is logical position c of the row's sequence; 1 hides it, 0 shows it. C is a
   // multiple of kMaskColumns; padding columns hold 1; no row hides all. It must say the same as the lists above, with
@@ -100,6 +104,12 @@ struct StepKey {
   std::int64_t mask_columns = 0;
   bool eager = false;  // attention_eager instead of attention
   auto operator<=>(const StepKey&) const = default;
+};
+
+// A part of device memory, and where it goes on the host.
+struct Download {
+  ConstView from;           // dense
+  std::span<std::byte> to;  // as many bytes
 };
 
 // What a device asks of memory that its callers divide among themselves: every tensor inside a buffer, and every row of
@@ -131,16 +141,21 @@ class Device {
   Tensor tensor(DType type, std::initializer_list<std::int64_t> shape);
   // Host to device; to: dense, exactly from.size() bytes. `from` may be reused at once.
   void upload(std::span<const std::byte> from, View to);
-  // Device to host; waits for all ops before it: one synchronisation. from: dense.
+  // Device to host; waits for all ops before it: one synchronisation, however many parts there are. parts: at least one
+  void download(std::span<const Download> parts);
   void download(ConstView from, std::span<std::byte> to);
+  // The bytes of `from` where they lie, if the host can read them there, after all ops before it: a synchronisation
+  // without a copy. Empty: this device has memory of its own, and nothing was waited for. Whoever borrows reads before
+  // the next call that writes there.   from: dense, at least one element
+  std::span<const std::byte> lend(ConstView from);
   // The contents of `memory` are no longer needed: a freed block, a rejected slot. A checking device poisons them and
   // fails whoever reads them before they are written again; the others do nothing.
   void discard(View memory) { do_discard(memory); }
   // Takes a copy in the device's own layout. Parts are stacked by outputs, share `inputs`, and may differ in type.
   std::unique_ptr<const Weight> load_weight(std::span<const WeightPart> parts);
 
-  // Runs `ops`, which calls ops of this device only: no allocation, no upload, no download. A device may record them
-  // under the key the first time and replay the recording later instead of calling `ops` again.
+  // Runs `ops`, which calls ops of this device only: no allocation, no upload, no download, no loan. A device may
+  // record them under the key the first time and replay the recording later instead of calling `ops` again.
   void step(const StepKey& key, const std::function<void()>& ops) { do_step(key, ops); }
 
   // --- ops ----------------------------------------------------------------------------------------------------------
@@ -171,20 +186,26 @@ class Device {
   // k, v: f32 [rows, kv heads, dim]   slot: i32 [rows], pairwise distinct
   void kv_write(ConstView k, ConstView v, ConstView slot, const KvViews& kv);
 
-  // kv.k[to[i]] = kv.k[from[i]], kv.v[to[i]] = kv.v[from[i]]: slots moved as they are stored. Everything is read before
-  // anything is written.   from, to: i32 [n]; `to` pairwise distinct
-  void kv_copy(const KvViews& kv, ConstView from, ConstView to);
+  // kv.k[to[i]] = kv.k[from[i]], kv.v[to[i]] = kv.v[from[i]], for every kv of `layers`: slots moved as they are stored.
+  // Everything is read before anything is written.
+  // layers: at least one, all of one shape and type   from, to: i32 [n]; `to` pairwise distinct
+  void kv_copy(std::span<const KvViews> layers, ConstView from, ConstView to);
 
-  // out[r,h] = (sum_j e[j] * v[j]) / (sum_j e[j]),  e[j] = exp(s[j] - max s),  s[j] = scale * dot16(q[r,h], k[j], dim)
+  // out[r,h] = (sum_i e[i] * v[i]) / (sum_i e[i]),  e[i] = exp(s[i] - max s),  s[i] = scale * dot16(q[r,h], k[i], dim)
   // over the keys row r sees, in this order: positions [begin, end) of its sequence, its ancestors, its own slot; or,
   // with a mask, the shown columns in ascending order (the same keys in the same order). Query head h reads kv head h /
-  // (heads / kv heads). Sums are unnormalised, one accumulator each: acc = fma(e, v, acc), den = den + e. A hidden key
-  // is skipped, never multiplied by 0. If a score is NaN or the maximum is not finite, out[r,h] is NaN. K and V are
-  // read in their stored type, the row's own and those of this step too. q, out: f32 [rows, heads, dim]
+  // (heads / kv heads). Key i, from 0, has the ordinal begin[r] + i, also with a mask and where begin > end. Sums are
+  // unnormalised and run in tiles of the ordinals [128 t, 128 t + 128), every accumulator from +0. In each tile, with
+  // m_t its largest score, keys ascending: e = exp(s - m_t), den_t = den_t + e, acc_t = fma(e, v, acc_t). Then, with m
+  // = max m_t and w_t = exp(m_t - m), tiles ascending, also if there is only one: den = fma(w_t, den_t, den), acc =
+  // fma(w_t, acc_t, acc); out = acc / den. A tile with m_t = -infinity is left out. A hidden key is skipped, never
+  // multiplied by 0. If a score is NaN or m is not finite, out[r,h] is NaN. K and V are read in their stored type, the
+  // row's own and those of this step too. q, out: f32 [rows, heads, dim]
   void attention(ConstView q, const KvViews& kv, const RowTables& rows, float scale, View out);
 
-  // The same result from the mask alone, by the plain route where a device has one: all scores of a row, hidden columns
-  // left out by selection, one softmax, one weighted sum. rows.mask must not be empty.
+  // The same result from the mask and `begin` alone, by the plain route where a device has one: all scores of a row,
+  // hidden columns left out by selection, then the softmax and the weighted sums of the same tiles. rows.mask must not
+  // be empty.
   void attention_eager(ConstView q, const KvViews& kv, const RowTables& rows, float scale, View out);
 
   // y[r,c] = silu(x[r,c]) * x[r,c+F],  silu(a) = a / (1 + exp(-a))
@@ -209,15 +230,16 @@ class Device {
   void top_k(ConstView x, View value, View id);
 
   // y[r] = log(sum_j exp(t[j])),  t[j] = scale * x[r,j]; NaN counts as minus infinity. As float(m + log(s)), the
-  // logarithm and its sum with m in double; m = max t, s the float sum of exp(t[j] - m) in sixteen partial sums,
-  // element j to lane j mod 16, j ascending, lanes added in halves as in dot16. If m is not finite, y[r] is m.
+  // logarithm and its sum with m in double; m = max t, s the float sum of exp(t[j] - m) in 256 partial sums, element j
+  // to lane j mod 256, j ascending, lanes added in halves: 128, 64, ..., 1. If m is not finite, y[r] is m.
   // x: f32 [rows, n], may be strided   scale > 0   y: f32 [rows]
   void log_sum_exp(ConstView x, float scale, View y);
 
  private:
   virtual std::unique_ptr<Buffer> do_allocate(std::size_t bytes) = 0;
   virtual void do_upload(std::span<const std::byte> from, View to) = 0;
-  virtual void do_download(ConstView from, std::span<std::byte> to) = 0;
+  virtual void do_download(std::span<const Download> parts) = 0;
+  virtual std::span<const std::byte> do_lend(ConstView) { return {}; }
   virtual void do_discard(View) {}
   virtual std::unique_ptr<const Weight> do_load_weight(std::span<const WeightPart> parts) = 0;
   virtual void do_step(const StepKey&, const std::function<void()>& ops) { ops(); }
@@ -226,7 +248,7 @@ class Device {
   virtual void do_linear(ConstView x, std::span<const Projection> projections) = 0;
   virtual void do_rope(View x, ConstView position, ConstView cosine, ConstView sine) = 0;
   virtual void do_kv_write(ConstView k, ConstView v, ConstView slot, const KvViews& kv) = 0;
-  virtual void do_kv_copy(const KvViews& kv, ConstView from, ConstView to) = 0;
+  virtual void do_kv_copy(std::span<const KvViews> layers, ConstView from, ConstView to) = 0;
   virtual void do_attention(ConstView q, const KvViews& kv, const RowTables& rows, float scale, View out) = 0;
   virtual void do_attention_eager(ConstView q, const KvViews& kv, const RowTables& rows, float scale, View out) = 0;
   virtual void do_swiglu(ConstView x, View y) = 0;
@@ -256,6 +278,11 @@ void upload(Device& device, std::span<const T> from, View to) {
 template <typename T>
 void download(Device& device, ConstView from, std::span<T> to) {
   device.download(from, std::as_writable_bytes(to));
+}
+// One part of a download of several.
+template <typename T>
+Download part_of_download(ConstView from, std::span<T> to) {
+  return {from, std::as_writable_bytes(to)};
 }
 
 }  // namespace espalier

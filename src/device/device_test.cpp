@@ -43,6 +43,33 @@ TEST_F(DeviceContract, MemoryGoesThereAndBack) {
   expect_refused([&] { download<float>(*device_, x.view.columns(0, 2), back); }, "download: f32 [2, 2] row stride 3");
 }
 
+TEST_F(DeviceContract, EveryPartOfADownloadFitsItsPlace) {
+  const Tensor x = floats({2, 3});
+  upload<float>(*device_, std::vector<float>{1, 2, 3, 4, 5, 6}, x);
+  std::vector<float> one(3), two(6);
+  const auto parts = [&](ConstView first, ConstView second) {
+    return [&, first, second] {
+      device_->download(std::vector{part_of_download(first, std::span(one)), part_of_download(second, std::span(two))});
+    };
+  };
+  parts(x.view.rows(1, 1), x)();
+  EXPECT_EQ(one, (std::vector<float>{4, 5, 6}));
+  EXPECT_EQ(two, (std::vector<float>{1, 2, 3, 4, 5, 6}));
+  expect_refused([&] { device_->download(std::span<const Download>()); }, "download: no parts");
+  expect_refused(parts(x.view.rows(1, 1), x.view.rows(0, 1)), "download: f32 [1, 3] into 24 bytes");
+  expect_refused(parts(x.view.columns(0, 2), x), "download: f32 [2, 2] row stride 3");
+}
+
+TEST_F(DeviceContract, OnlyDenseViewsAreLent) {
+  const Tensor x = floats({2, 3});
+  upload<float>(*device_, std::vector<float>{1, 2, 3, 4, 5, 6}, x);
+  const std::span<const std::byte> lent = device_->lend(x.view.rows(1, 1));
+  ASSERT_EQ(lent.size(), 3 * sizeof(float));
+  EXPECT_EQ(reinterpret_cast<const float*>(lent.data())[2], 6.0f);
+  expect_refused([&] { device_->lend(x.view.columns(0, 2)); }, "lend: f32 [2, 2] row stride 3");
+  expect_refused([&] { device_->lend(x.view.rows(0, 0)); }, "lend: f32 [0, 3]");
+}
+
 TEST_F(DeviceContract, WeightsAreWholeRowsOfOneWidth) {
   const std::vector<std::byte> bytes(64);
   const WeightPart good{DType::f32, 2, 8, bytes}, short_part{DType::f32, 3, 8, bytes}, other{DType::f32, 4, 4, bytes};
@@ -116,7 +143,7 @@ TEST_F(DeviceContract, KvCopyOperandsFitTogether) {
                shorter = device_->tensor(DType::f16, {2, 16, 2, 8});
   const Tensor other_type = device_->tensor(DType::bf16, {3, 16, 2, 8}), flat = floats({48, 16}), two = ints({2});
   const auto copy = [&](const KvViews& kv, const Tensor& from, const Tensor& to) {
-    return [&, kv] { device_->kv_copy(kv, from, to); };
+    return [&, kv] { device_->kv_copy({&kv, 1}, from, to); };
   };
   expect_refused(copy({memory, memory}, two, ints({3})), "kv_copy: to is i32 [3], expected i32 [2]");
   expect_refused(copy({memory, memory}, floats({2}), two), "kv_copy: from is f32 [2], expected i32 [-1]");
@@ -124,6 +151,20 @@ TEST_F(DeviceContract, KvCopyOperandsFitTogether) {
   expect_refused(copy({memory, other_type}, two, two), "kv_copy: kv.v is bf16");
   expect_refused(copy({flat, flat}, two, two), "kv_copy: kv.k is f32 [48, 16]");
   expect_refused(copy({two, two}, two, two), "kv_copy: KV memory of type i32");
+}
+
+TEST_F(DeviceContract, KvCopyTakesLayersOfOneShapeAndType) {
+  const Tensor memory = device_->tensor(DType::f16, {3, 16, 2, 8}), two = ints({2});
+  const Tensor shorter = device_->tensor(DType::f16, {2, 16, 2, 8}),
+               other_type = device_->tensor(DType::bf16, {3, 16, 2, 8});
+  const auto copy = [&](const std::vector<KvViews>& layers) {
+    return [&, layers] { device_->kv_copy(layers, two, two); };
+  };
+  expect_refused(copy({}), "kv_copy: no layers");
+  expect_refused(copy({{memory, memory}, {shorter, shorter}}),
+                 "kv_copy: kv.k is f16 [2, 16, 2, 8], expected f16 [3, 16, 2, 8]");
+  expect_refused(copy({{memory, memory}, {memory, shorter}}), "kv_copy: kv.v is f16 [2, 16, 2, 8]");
+  expect_refused(copy({{memory, memory}, {other_type, other_type}}), "kv_copy: kv.k is bf16");
 }
 
 class DeclaringDevice final : public PassingDevice {

@@ -35,7 +35,8 @@ class PassingDevice : public Device {
 
   std::unique_ptr<Buffer> do_allocate(std::size_t bytes) override { return inner_for("allocate").allocate(bytes); }
   void do_upload(std::span<const std::byte> from, View to) override { inner_for("upload").upload(from, to); }
-  void do_download(ConstView from, std::span<std::byte> to) override { inner_for("download").download(from, to); }
+  void do_download(std::span<const Download> parts) override { inner_for("download").download(parts); }
+  std::span<const std::byte> do_lend(ConstView from) override { return inner_for("lend").lend(from); }
   void do_discard(View memory) override { inner_->discard(memory); }
   std::unique_ptr<const Weight> do_load_weight(std::span<const WeightPart> parts) override {
     return inner_for("load_weight").load_weight(parts);
@@ -55,8 +56,8 @@ class PassingDevice : public Device {
   void do_kv_write(ConstView k, ConstView v, ConstView slot, const KvViews& kv) override {
     inner_for("kv_write").kv_write(k, v, slot, kv);
   }
-  void do_kv_copy(const KvViews& kv, ConstView from, ConstView to) override {
-    inner_for("kv_copy").kv_copy(kv, from, to);
+  void do_kv_copy(std::span<const KvViews> layers, ConstView from, ConstView to) override {
+    inner_for("kv_copy").kv_copy(layers, from, to);
   }
   void do_attention(ConstView q, const KvViews& kv, const RowTables& rows, float scale, View out) override {
     inner_for("attention").attention(q, kv, rows, scale, out);

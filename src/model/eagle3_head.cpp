@@ -32,8 +32,8 @@ const HeadFiles& recognised(const HeadFiles& files) {
 }  // namespace
 
 struct Eagle3Workspace::Buffers {
-  Buffers(Device& device, std::int64_t rows_, std::int64_t positions_, const StepForm& form)
-      : rows(rows_), positions(positions_), tables(device, rows_, positions_, form) {}
+  Buffers(Device& device, const KvMemory& memory, std::int64_t rows_, std::int64_t positions_, const StepForm& form)
+      : rows(rows_), positions(positions_), tables(device, memory, rows_, positions_, form) {}
 
   std::int64_t rows, positions;
   std::int64_t outputs = 0;
@@ -114,12 +114,12 @@ void Eagle3Workspace::Buffers::allocate_step(Device& device, const Eagle3Config&
   if (config.norm_output) x_normed = floats(config.hidden);
 }
 
-Eagle3Workspace::Eagle3Workspace(const Eagle3Head& head, std::int64_t rows, std::int64_t positions,
-                                 const StepForm& form, std::int64_t outputs) {
+Eagle3Workspace::Eagle3Workspace(const Eagle3Head& head, const KvMemory& memory, std::int64_t rows,
+                                 std::int64_t positions, const StepForm& form, std::int64_t outputs) {
   check(rows >= 1 && positions >= 1 && outputs >= 0 && outputs <= rows,
         "draft workspace of {} rows, {} positions, {} outputs", rows, positions, outputs);
   Device& device = head.device();
-  buffers_ = std::make_unique<Buffers>(device, rows, positions, form);
+  buffers_ = std::make_unique<Buffers>(device, memory, rows, positions, form);
   Buffers& b = *buffers_;
   const std::int64_t padded = bucket_for(device, rows);
   b.outputs = outputs == 0 ? rows : outputs;
@@ -194,8 +194,8 @@ ConstView Eagle3Head::gather_features(ConstView features, std::int64_t rows, Eag
 
 // --- a draft step
 
-Eagle3Output Eagle3Head::forward(std::span<const Row> rows, ConstView inputs, const KvCache& cache,
-                                 Eagle3Workspace& workspace, const StepCheck& check_tables) const {
+Eagle3Output Eagle3Head::forward(std::span<const Row> rows, ConstView inputs, Eagle3Workspace& workspace,
+                                 const StepCheck& check_tables) const {
   Eagle3Workspace::Buffers& b = *workspace.buffers_;
   const auto count = static_cast<std::int64_t>(rows.size());
   check(count >= 1 && count <= b.rows, "a draft step of {} rows, expected 1 to {}", count, b.rows);
@@ -204,19 +204,19 @@ Eagle3Output Eagle3Head::forward(std::span<const Row> rows, ConstView inputs, co
     check(row.input >= 0 && row.input < inputs.dim(0), "draft row with input {} of {}", row.input, inputs.dim(0));
     check(!row.wants_hidden && !row.wants_taps, "a draft row wants hidden states or taps, expected logits or nothing");
   }
-  const StepPlan step = b.tables.prepare(rows, cache, check_tables);
+  const StepPlan step = b.tables.prepare(rows, check_tables);
   check(step.wanted_logits <= b.outputs, "{} draft rows want logits, expected at most {}", step.wanted_logits,
         b.outputs);
   // Not part of the recorded step: the inputs lie in a buffer of the caller, another one each time if he likes.
   device_->gather_rows(inputs, step.input, b.feature.view.rows(0, step.key.rows));
-  device_->step(step.key, [&] { run_layers(cache, step, b); });
+  device_->step(step.key, [&] { run_layers(step, b); });
   Eagle3Output output;
   output.feedback = config_.norm_output ? b.x_normed.view.rows(0, count) : b.x.view.rows(0, count);
   if (step.wanted_logits > 0) output.logits = b.logits.rows(0, step.wanted_logits);
   return output;
 }
 
-void Eagle3Head::run_layers(const KvCache& cache, const StepPlan& step, Eagle3Workspace::Buffers& b) const {
+void Eagle3Head::run_layers(const StepPlan& step, Eagle3Workspace::Buffers& b) const {
   const std::int64_t rows = step.key.rows;
   const View normed = b.normed.view.rows(0, rows);
   pair_tokens_with_features(step, b);
@@ -224,7 +224,7 @@ void Eagle3Head::run_layers(const KvCache& cache, const StepPlan& step, Eagle3Wo
     const LayerWeights& layer = weights_.layers[i];
     if (i > 0) device_->rms_norm(b.x.view.rows(0, rows), layer.attention_norm, config_.rms_eps, normed);
     const ConstView input = i == 0 ? b.paired.view.rows(0, rows) : normed;
-    attend(layer, cache.layer(static_cast<std::int64_t>(i)), step, input, b);
+    attend(layer, b.tables.memory().layer(static_cast<std::int64_t>(i)), step, input, b);
     feed_forward(layer, step, b);
   }
   if (config_.norm_output)

@@ -11,7 +11,7 @@
 #include <span>
 #include <vector>
 
-#include "cache/kv_cache.h"
+#include "cache/kv_memory.h"
 #include "device/device.h"
 #include "model/eagle3_config.h"
 #include "model/eagle3_weights.h"
@@ -32,13 +32,15 @@ struct Eagle3Output {
 
 class Eagle3Head;
 
-// The buffers of draft steps, allocated once, with the same addresses in every step so that a device can record it.
+// The buffers of draft steps on one memory, allocated once, with the same addresses in every step so that a device can
+// record it.
 class Eagle3Workspace {
  public:
   // For steps and fusions of up to `rows` rows, of which up to `outputs` want logits (0: all of them); positions and
   // places below `positions`.
-  Eagle3Workspace(const Eagle3Head& head, std::int64_t rows, std::int64_t positions, const StepForm& form = {},
-                  std::int64_t outputs = 0);
+  // Head and memory must outlive the workspace.
+  Eagle3Workspace(const Eagle3Head& head, const KvMemory& memory, std::int64_t rows, std::int64_t positions,
+                  const StepForm& form = {}, std::int64_t outputs = 0);
   ~Eagle3Workspace();
   Eagle3Workspace(Eagle3Workspace&&) noexcept;
   Eagle3Workspace& operator=(Eagle3Workspace&&) noexcept;
@@ -71,14 +73,14 @@ class Eagle3Head {
 
   // One draft step: row r takes the vector inputs[row.input]. inputs: f32 [m, hidden], dense; may be the feedback of
   // the step before. Rows want logits or nothing.
-  Eagle3Output forward(std::span<const Row> rows, ConstView inputs, const KvCache& cache, Eagle3Workspace& workspace,
+  Eagle3Output forward(std::span<const Row> rows, ConstView inputs, Eagle3Workspace& workspace,
                        const StepCheck& check = {}) const;
 
  private:
   friend class Eagle3Workspace;
 
   ConstView gather_features(ConstView features, std::int64_t rows, Eagle3Workspace::Buffers& b) const;
-  void run_layers(const KvCache& cache, const StepPlan& step, Eagle3Workspace::Buffers& b) const;
+  void run_layers(const StepPlan& step, Eagle3Workspace::Buffers& b) const;
   void pair_tokens_with_features(const StepPlan& step, Eagle3Workspace::Buffers& b) const;
   void attend(const LayerWeights& layer, const KvViews& kv, const StepPlan& step, ConstView input,
               Eagle3Workspace::Buffers& b) const;

@@ -56,14 +56,16 @@ void write_mask(std::span<const Row> rows, std::int64_t columns, std::span<std::
       continue;
     }
     const Row& row = rows[static_cast<std::size_t>(r)];
-    std::fill(places.begin() + row.begin, places.begin() + row.end, std::uint8_t{0});
+    for (std::int32_t place = row.begin; place < row.end; ++place) places[static_cast<std::size_t>(place)] = 0;
     for (std::int32_t place : row.ancestors) places[static_cast<std::size_t>(place)] = 0;
     places[static_cast<std::size_t>(row.place)] = 0;
   }
 }
 
-StepTables::StepTables(Device& device, std::int64_t rows, std::int64_t positions, const StepForm& form)
+StepTables::StepTables(Device& device, const KvMemory& memory, std::int64_t rows, std::int64_t positions,
+                       const StepForm& form)
     : device_(&device),
+      memory_(&memory),
       positions_(positions),
       form_(form),
       buffer_(device.tensor(DType::i32, {table_words(device, bucket_for(device, rows), positions)})) {
@@ -76,9 +78,10 @@ struct StepTables::Layout {
   std::int64_t token, position, slot, sequence, begin, end, ancestor_count, ancestors, blocks, input, outputs, taps;
 };
 
-StepPlan StepTables::prepare(std::span<const Row> rows, const KvCache& cache, const StepCheck& check_tables) {
-  check(cache.block_size() >= kSmallestBlock || positions_ <= kSmallestBlock,
-        "blocks of {} slots, expected at least {}", cache.block_size(), kSmallestBlock);
+StepPlan StepTables::prepare(std::span<const Row> rows, const StepCheck& check_tables) {
+  const std::int64_t block_size = tables().block_size();
+  check(block_size >= kSmallestBlock || positions_ <= kSmallestBlock, "blocks of {} slots, expected at least {}",
+        block_size, kSmallestBlock);
   StepPlan plan;
   packed_.clear();
   padded_ = bucket_for(*device_, static_cast<std::int64_t>(rows.size()));
@@ -86,13 +89,13 @@ StepPlan StepTables::prepare(std::span<const Row> rows, const KvCache& cache, co
   plan_outputs(rows, plan);
   const bool has_padding = padded_ > static_cast<std::int64_t>(rows.size());
   plan.key.tables = this;
-  plan.key.cache = &cache;
+  plan.key.cache = memory_;
   plan.key.rows = padded_;
   // Padding rows form a sequence of their own, so that a mask has a column for the slot each of them writes.
   plan.key.sequences = static_cast<std::int64_t>(sequences_.size()) + (device_->row_buckets().empty() ? 0 : 1);
-  plan.key.blocks = (positions_ + cache.block_size() - 1) / cache.block_size();
+  plan.key.blocks = (positions_ + block_size - 1) / block_size;
   if (has_padding)
-    plan.key.blocks = std::max(plan.key.blocks, static_cast<std::int64_t>(cache.padding_blocks().size()));
+    plan.key.blocks = std::max(plan.key.blocks, static_cast<std::int64_t>(tables().padding_blocks().size()));
   plan.key.eager = form_.attention == AttentionOp::eager;
   plan.key.ancestors = 1;
   for (const Row& row : rows)
@@ -109,8 +112,8 @@ StepPlan StepTables::prepare(std::span<const Row> rows, const KvCache& cache, co
   at.position = pack_column(
       rows, [](const Row& row) { return row.position; }, zero);
   at.slot = pack_column(
-      rows, [&](const Row& row) { return cache.slot(row.sequence, row.place); },
-      [&](std::int64_t i) { return cache.padding_slot(i); });
+      rows, [&](const Row& row) { return tables().slot(row.sequence, row.place); },
+      [&](std::int64_t i) { return tables().padding_slot(i); });
   at.sequence = pack_column(
       rows, [this](const Row& row) { return sequence_index(row.sequence); },
       [=](std::int64_t) { return padding_sequence; });
@@ -120,16 +123,16 @@ StepPlan StepTables::prepare(std::span<const Row> rows, const KvCache& cache, co
       rows, [](const Row& row) { return row.end; }, zero);
   at.ancestor_count = pack_column(
       rows, [](const Row& row) { return static_cast<std::int32_t>(row.ancestors.size()); }, zero);
-  at.ancestors = pack_ancestors(rows, cache, plan.key.ancestors);
-  at.blocks = pack_blocks(cache, plan.key.blocks, plan.key.sequences);
+  at.ancestors = pack_ancestors(rows, plan.key.ancestors);
+  at.blocks = pack_blocks(plan.key.blocks, plan.key.sequences);
   at.input = pack_column(
       rows, [](const Row& row) { return row.input; }, zero);
   at.outputs = pack_row_list(outputs_, plan.key.output_rows);
   at.taps = pack_row_list(taps_, plan.key.tap_rows);
   if (form_.mask == MaskForm::dense) {
     // Where shapes are fixed the mask is as wide as the tables, else as wide as what the rows see.
-    mask_columns_ = device_->row_buckets().empty() ? mask_columns(rows)
-                                                   : round_up(plan.key.blocks * cache.block_size(), kMaskColumns);
+    mask_columns_ =
+        device_->row_buckets().empty() ? mask_columns(rows) : round_up(plan.key.blocks * block_size, kMaskColumns);
     mask_.resize(static_cast<std::size_t>(padded_ * mask_columns_));
     write_mask(rows, mask_columns_, mask_);
     plan.key.mask_columns = mask_columns_;
@@ -235,18 +238,18 @@ std::int64_t StepTables::pack_column(std::span<const Row> rows, Value value, Pad
   return pack(column_);
 }
 
-std::int64_t StepTables::pack_ancestors(std::span<const Row> rows, const KvCache& cache, std::int64_t width) {
+std::int64_t StepTables::pack_ancestors(std::span<const Row> rows, std::int64_t width) {
   column_.assign(static_cast<std::size_t>(padded_ * width), 0);
   for (std::size_t r = 0; r < rows.size(); ++r)
     std::ranges::transform(rows[r].ancestors, column_.begin() + static_cast<std::ptrdiff_t>(r) * width,
-                           [&](std::int32_t place) { return cache.slot(rows[r].sequence, place); });
+                           [&](std::int32_t place) { return tables().slot(rows[r].sequence, place); });
   return pack(column_);
 }
 
-std::int64_t StepTables::pack_blocks(const KvCache& cache, std::int64_t width, std::int64_t sequences) {
+std::int64_t StepTables::pack_blocks(std::int64_t width, std::int64_t sequences) {
   column_.assign(static_cast<std::size_t>(sequences * width), 0);
   for (std::size_t s = 0; s < static_cast<std::size_t>(sequences); ++s) {
-    const auto blocks = s < sequences_.size() ? cache.blocks(sequences_[s]) : cache.padding_blocks();
+    const auto blocks = s < sequences_.size() ? tables().blocks(sequences_[s]) : tables().padding_blocks();
     check(static_cast<std::int64_t>(blocks.size()) <= width, "table {} has {} blocks, the step's tables hold {}", s,
           blocks.size(), width);
     std::ranges::copy(blocks, column_.begin() + static_cast<std::ptrdiff_t>(s) * width);

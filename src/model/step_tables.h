@@ -13,7 +13,7 @@
 #include <span>
 #include <vector>
 
-#include "cache/kv_cache.h"
+#include "cache/kv_memory.h"
 #include "device/device.h"
 #include "model/rows.h"
 
@@ -64,10 +64,13 @@ std::int64_t mask_columns(std::span<const Row> rows);
 
 class StepTables {
  public:
-  // For steps of up to `rows` rows over tables of up to `positions` positions. The device must outlive this.
-  StepTables(Device& device, std::int64_t rows, std::int64_t positions, const StepForm& form = {});
+  // For steps of up to `rows` rows on this memory, over tables of up to `positions` positions. Device and memory must
+  // outlive this.
+  StepTables(Device& device, const KvMemory& memory, std::int64_t rows, std::int64_t positions,
+             const StepForm& form = {});
 
-  StepPlan prepare(std::span<const Row> rows, const KvCache& cache, const StepCheck& check = {});
+  const KvMemory& memory() const { return *memory_; }
+  StepPlan prepare(std::span<const Row> rows, const StepCheck& check = {});
   // The attention op of the step's form.
   void attend(ConstView q, const KvViews& kv, const StepPlan& step, float scale, View out) const;
 
@@ -77,8 +80,8 @@ class StepTables {
 
   template <typename Value, typename Pad>
   std::int64_t pack_column(std::span<const Row> rows, Value value, Pad pad);
-  std::int64_t pack_ancestors(std::span<const Row> rows, const KvCache& cache, std::int64_t width);
-  std::int64_t pack_blocks(const KvCache& cache, std::int64_t width, std::int64_t sequences);
+  std::int64_t pack_ancestors(std::span<const Row> rows, std::int64_t width);
+  std::int64_t pack_blocks(std::int64_t width, std::int64_t sequences);
   std::int64_t pack_row_list(std::span<const std::int32_t> list, std::int64_t& padded);
   std::int64_t pack(std::span<const std::int32_t> values);
   void list_sequences(std::span<const Row> rows);
@@ -87,7 +90,10 @@ class StepTables {
   ConstView table(std::int64_t at, std::int64_t size) const { return buffer_.view.rows(at, size); }
   HostTables host_tables(const Layout& at, const StepPlan& plan) const;
 
+  const BlockTables& tables() const { return memory_->tables(); }
+
   Device* device_;
+  const KvMemory* memory_;
   std::int64_t positions_;
   StepForm form_;
   Tensor buffer_;       // i32

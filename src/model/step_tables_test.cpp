@@ -37,6 +37,13 @@ TEST(StepMask, HidesWithOneAndKeepsWithZeroAndPaddingSeesAPlaceOfItsOwn) {
             "#.#######\n");
 }
 
+TEST(StepMask, AWindowThatBeginsInsideTheTreeShowsNothingOfTheContext) {
+  const Row deep{.place = 6, .begin = 4, .end = 3, .ancestors = {5}};
+  std::vector<std::uint8_t> hidden(128, 7);
+  write_mask(std::span(&deep, 1), 128, hidden);
+  EXPECT_EQ(drawn(hidden, 128), "#####..##\n");
+}
+
 TEST(StepMask, ColumnsAreTheSmallestMultipleOf128ThatHoldsWhatRowsSee) {
   const auto columns = [](std::int32_t place, std::int32_t end) {
     const Row row{.place = place, .end = end};

@@ -14,7 +14,8 @@
 namespace espalier {
 
 struct Workspace::Buffers {
-  Buffers(Device& device, const WorkspaceShape& s) : shape(s), tables(device, s.rows, s.positions, s.form) {}
+  Buffers(Device& device, const KvMemory& memory, const WorkspaceShape& s)
+      : shape(s), tables(device, memory, s.rows, s.positions, s.form) {}
 
   WorkspaceShape shape;
   StepTables tables;
@@ -32,14 +33,14 @@ struct Workspace::Buffers {
   Tensor taps;            // [rows, boundaries * hidden]
 };
 
-Workspace::Workspace(const Transformer& model, const WorkspaceShape& shape) {
+Workspace::Workspace(const Transformer& model, const KvMemory& memory, const WorkspaceShape& shape) {
   const ModelConfig& config = model.config();
   Device& device = model.device();
   check(shape.rows >= 1 && shape.outputs >= 0 && shape.outputs <= shape.rows && shape.positions >= 1,
         "workspace of {} rows, {} outputs, {} positions", shape.rows, shape.outputs, shape.positions);
   for (std::int64_t boundary : shape.tap_boundaries)
     check(boundary >= 0 && boundary <= config.layers, "tap at boundary {} of {} layers", boundary, config.layers);
-  buffers_ = std::make_unique<Buffers>(device, shape);
+  buffers_ = std::make_unique<Buffers>(device, memory, shape);
   Buffers& b = *buffers_;
   const std::int64_t rows = bucket_for(device, shape.rows);
   const std::int64_t outputs = bucket_for(device, std::max<std::int64_t>(shape.outputs, 1));
@@ -97,40 +98,41 @@ Row Transformer::tree_row(SequenceId table, std::int64_t prefix, std::int32_t pl
   Row row = prefill_row(table, prefix + static_cast<std::int64_t>(above.size()), token);
   row.place = place;
   row.end = static_cast<std::int32_t>(prefix);
-  // A window that begins inside the tree hides the top of the path.
+  // A window that begins inside the tree hides the top of the path; `begin` still counts it.
   const auto hidden = std::max(0, row.begin - row.end);
-  row.begin = std::min(row.begin, row.end);
   row.ancestors.assign(above.begin() + hidden, above.end());
   return row;
 }
 
-StepOutput Transformer::forward(std::span<const Row> rows, const KvCache& cache, Workspace& workspace,
-                                const StepCheck& check_tables) const {
+StepOutput Transformer::forward(std::span<const Row> rows, Workspace& workspace, const StepCheck& check_tables) const {
   Workspace::Buffers& b = *workspace.buffers_;
   check(!rows.empty() && static_cast<std::int64_t>(rows.size()) <= b.shape.rows, "a step of {} rows, expected 1 to {}",
         rows.size(), b.shape.rows);
   for (const Row& row : rows)
     check(row.position >= 0 && row.position < b.shape.positions, "row at position {} of {}", row.position,
           b.shape.positions);
-  const StepPlan step = b.tables.prepare(rows, cache, check_tables);
+  const StepPlan step = b.tables.prepare(rows, check_tables);
   check(step.wanted_outputs <= b.shape.outputs, "{} rows want logits or hidden states, the workspace has room for {}",
         step.wanted_outputs, b.shape.outputs);
   check(step.wanted_taps == 0 || !b.shape.tap_boundaries.empty(), "rows want taps, the workspace has none");
-  device_->step(step.key, [&] { run_layers(cache, step, b); });
+  device_->step(step.key, [&] { run_layers(step, b); });
   StepOutput output;
-  if (step.wanted_logits > 0) output.logits = b.logits.view.rows(0, step.wanted_logits);
+  if (step.wanted_logits > 0) {
+    output.logits = b.logits.view.rows(0, step.wanted_logits);
+    output.padded_logits = b.logits.view.rows(0, step.key.logit_rows);
+  }
   if (step.wanted_outputs > 0) output.hidden = b.hidden.view.rows(0, step.wanted_outputs);
   if (step.wanted_taps > 0) output.taps = b.taps.view.rows(0, step.wanted_taps);
   return output;
 }
 
-void Transformer::run_layers(const KvCache& cache, const StepPlan& step, Workspace::Buffers& b) const {
+void Transformer::run_layers(const StepPlan& step, Workspace::Buffers& b) const {
   const std::int64_t rows = step.key.rows;
   device_->embed(*weights_.embedding, step.rows.token, b.x.view.rows(0, rows));
   for (std::int64_t i = 0; i < config_.layers; ++i) {
     const LayerWeights& layer = weights_.layers[static_cast<std::size_t>(i)];
     tap(i, step, b);
-    attend(layer, cache.layer(i), step, b);
+    attend(layer, b.tables.memory().layer(i), step, b);
     feed_forward(layer, step, b);
   }
   tap(config_.layers, step, b);

@@ -1,5 +1,6 @@
 // The forward pass of all supported families, written once against the device contract. A Transformer never changes
-// after construction and serves any number of sequences; whatever changes is passed in: the KV cache and a Workspace.
+// after construction and serves any number of sequences; whatever changes is passed in: a Workspace, which knows its KV
+// memory.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "cache/kv_cache.h"
+#include "cache/kv_memory.h"
 #include "device/device.h"
 #include "model/config.h"
 #include "model/rows.h"
@@ -19,9 +20,10 @@ namespace espalier {
 
 // What a step computed, for the rows that wanted it; views into the workspace, valid until the next step.
 struct StepOutput {
-  ConstView logits;  // [n, vocabulary], the rows that want logits, in row order; empty if none
-  ConstView
-      hidden;      // [m, hidden], after the final norm: first the rows that want logits, then those that want only this
+  ConstView logits;         // [n, vocabulary], the rows that want logits, in row order; empty if none
+  ConstView padded_logits;  // the same and the rows behind that fill a bucket of the device, for ops over all of them
+  // [m, hidden], after the final norm: first the rows that want logits, then those that want only this
+  ConstView hidden;
   ConstView taps;  // [t, boundaries * hidden], the rows that want taps, in row order; tapped boundaries side by side
 };
 
@@ -36,10 +38,12 @@ struct WorkspaceShape {
 
 class Transformer;
 
-// The buffers of a step, allocated once, with the same addresses in every step so that a device can record it.
+// The buffers of a step on one memory, allocated once, with the same addresses in every step so that a device can
+// record it.
 class Workspace {
  public:
-  Workspace(const Transformer& model, const WorkspaceShape& shape);
+  // Model and memory must outlive the workspace.
+  Workspace(const Transformer& model, const KvMemory& memory, const WorkspaceShape& shape);
   ~Workspace();
   Workspace(Workspace&&) noexcept;
   Workspace& operator=(Workspace&&) noexcept;
@@ -62,10 +66,9 @@ class Transformer {
   Device& device() const { return *device_; }
   KvShape kv_shape(DType type) const;
 
-  // Writes K and V of the rows into the cache and computes what they want. 1 <= rows.size() <= workspace rows; the
-  // places have slots. On a device with row buckets the step is padded to the next bucket.
-  StepOutput forward(std::span<const Row> rows, const KvCache& cache, Workspace& workspace,
-                     const StepCheck& check = {}) const;
+  // Writes K and V of the rows into the workspace's memory and computes what they want. 1 <= rows.size() <= workspace
+  // rows; the places have slots. On a device with row buckets the step is padded to the next bucket.
+  StepOutput forward(std::span<const Row> rows, Workspace& workspace, const StepCheck& check = {}) const;
 
   // The first position that a row at this one sees.
   std::int32_t context_begin(std::int64_t position) const;
@@ -79,7 +82,7 @@ class Transformer {
   void attend(const LayerWeights& layer, const KvViews& kv, const StepPlan& step, Workspace::Buffers& b) const;
   void feed_forward(const LayerWeights& layer, const StepPlan& step, Workspace::Buffers& b) const;
   void tap(std::int64_t boundary, const StepPlan& step, Workspace::Buffers& b) const;
-  void run_layers(const KvCache& cache, const StepPlan& step, Workspace::Buffers& b) const;
+  void run_layers(const StepPlan& step, Workspace::Buffers& b) const;
 
   Device* device_;
   ModelConfig config_;

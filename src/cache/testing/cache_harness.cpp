@@ -72,74 +72,108 @@ std::vector<CacheSetting> all_settings(std::initializer_list<CacheDevice> device
   return settings;
 }
 
-CacheHarness::CacheHarness(const CacheSetting& setting, std::int64_t blocks, DType type)
+CacheHarness::CacheHarness(const CacheSetting& setting, std::int64_t blocks, DType type, std::size_t memories)
     : device(make_device(setting.device)),
       cache(*device, shape_for(setting.device, type), blocks * shape_for(setting.device, type).block_size,
-            {.strategy = setting.strategy, .reorder = setting.reorder, .check = true}) {}
+            {.strategy = setting.strategy, .reorder = setting.reorder, .check = true}) {
+  KvShape other = shape_for(setting.device, type);
+  other.layers = 1;
+  for (std::size_t i = 1; i < memories; ++i) cache.add_memory(other);
+}
 
-void CacheHarness::write(const Branch& branch, std::int64_t position, std::span<const std::int64_t> values) {
+void CacheHarness::write(const Branch& branch, std::int64_t position, std::span<const std::int64_t> values,
+                         std::size_t memory) {
   constexpr std::size_t kLongest = 64;
   for (std::size_t begin = 0; begin < values.size(); begin += kLongest) {
     const std::span<const std::int64_t> part = values.subspan(begin, std::min(kLongest, values.size() - begin));
     std::vector<std::int32_t> slots;
     for (std::size_t i = begin; i < begin + part.size(); ++i)
       slots.push_back(cache.slot(branch.id(), position + static_cast<std::int64_t>(i)));
-    write_call(part, slots);
+    write_call(part, slots, memory);
   }
 }
 
-void CacheHarness::write_call(std::span<const std::int64_t> values, std::vector<std::int32_t> slots) {
+void CacheHarness::write_call(std::span<const std::int64_t> values, std::vector<std::int32_t> slots,
+                              std::size_t memory) {
   const std::int64_t rows = bucket_for(*device, std::ssize(values));
-  for (std::int64_t i = 0; static_cast<std::int64_t>(slots.size()) < rows; ++i) slots.push_back(cache.padding_slot(i));
+  for (std::int64_t i = 0; static_cast<std::int64_t>(slots.size()) < rows; ++i)
+    slots.push_back(cache.tables().padding_slot(i));
   const Tensor k = device->tensor(DType::f32, {rows, kHeads, kHeadSize});
   const Tensor v = device->tensor(DType::f32, {rows, kHeads, kHeadSize});
   const Tensor slot = device->tensor(DType::i32, {rows});
   upload<std::int32_t>(*device, slots, slot);
-  for (std::int64_t layer = 0; layer < cache.shape().layers; ++layer) {
+  const KvMemory& written = cache.memory(memory);
+  for (std::int64_t layer = 0; layer < written.shape().layers; ++layer) {
     for (const bool is_v : {false, true}) {
       std::vector<float> elements(static_cast<std::size_t>(rows * kWidth));
       for (std::size_t i = 0; i < values.size(); ++i)
         encode(values[i], layer, is_v, elements.data() + static_cast<std::int64_t>(i) * kWidth);
       upload<float>(*device, elements, is_v ? v : k);
     }
-    device->kv_write(k, v, slot, cache.layer(layer));
+    device->kv_write(k, v, slot, written.layer(layer));
   }
 }
 
-std::vector<std::byte> CacheHarness::bytes(SequenceId table, std::int64_t begin, std::int64_t end) const {
+std::vector<std::byte> CacheHarness::bytes_of(std::span<const std::int32_t> slots, std::size_t memory) const {
   std::vector<std::byte> all;
-  for (std::int64_t layer = 0; layer < cache.shape().layers; ++layer)
-    for (const View& memory : {cache.layer(layer).k, cache.layer(layer).v}) {
-      const View slots = memory.reshaped({memory.dim(0) * memory.dim(1), memory.dim(2), memory.dim(3)});
-      for (std::int64_t p = begin; p < end;) {  // block by block
-        const std::int64_t count = std::min(end, (p / block_size() + 1) * block_size()) - p;
-        const View run = slots.rows(cache.slot(table, p), count);
+  const KvMemory& read = cache.memory(memory);
+  for (std::int64_t layer = 0; layer < read.shape().layers; ++layer)
+    for (const View& views : {read.layer(layer).k, read.layer(layer).v}) {
+      const View rows = views.reshaped({views.dim(0) * views.dim(1), views.dim(2), views.dim(3)});
+      for (std::size_t i = 0; i < slots.size();) {  // runs of neighbours at once
+        std::size_t count = 1;
+        while (i + count < slots.size() && slots[i + count] == slots[i] + static_cast<std::int32_t>(count)) ++count;
+        const View run = rows.rows(slots[i], static_cast<std::int64_t>(count));
         all.resize(all.size() + static_cast<std::size_t>(run.bytes_spanned()));
         device->download(run, std::span(all).last(static_cast<std::size_t>(run.bytes_spanned())));
-        p += count;
+        i += count;
       }
     }
   return all;
 }
 
-std::vector<std::int64_t> CacheHarness::read(SequenceId table, std::int64_t begin, std::int64_t end) const {
-  const std::vector<std::byte> stored = bytes(table, begin, end);
+std::vector<std::int64_t> CacheHarness::values_of(std::span<const std::int32_t> slots, std::size_t memory) const {
+  const std::vector<std::byte> stored = bytes_of(slots, memory);
+  const KvShape& shape = cache.memory(memory).shape();
   const std::byte* element = stored.data();
   std::vector<std::int64_t> values;
-  for (std::int64_t layer = 0; layer < cache.shape().layers; ++layer)
+  for (std::int64_t layer = 0; layer < shape.layers; ++layer)
     for (const bool is_v : {false, true})
-      for (std::int64_t p = begin; p < end; ++p) {
+      for (std::size_t i = 0; i < slots.size(); ++i) {
         float slot[kWidth];
         for (float& x : slot) {
-          x = widened(element, cache.shape().type);
-          element += traits(cache.shape().type).block_bytes;
+          x = widened(element, shape.type);
+          element += traits(shape.type).block_bytes;
         }
         const std::int64_t value = decode(slot, layer, is_v);
-        const auto i = static_cast<std::size_t>(p - begin);
         if (values.size() <= i) values.push_back(value);
-        EXPECT_EQ(value, values[i]) << (is_v ? "V" : "K") << " of layer " << layer << ", position " << p;
+        EXPECT_EQ(value, values[i]) << (is_v ? "V" : "K") << " of layer " << layer << ", slot " << slots[i];
       }
   return values;
+}
+
+std::vector<std::byte> CacheHarness::bytes(SequenceId table, std::int64_t begin, std::int64_t end,
+                                           std::size_t memory) const {
+  return bytes_of(slots_of(table, begin, end), memory);
+}
+
+std::vector<std::int64_t> CacheHarness::read(SequenceId table, std::int64_t begin, std::int64_t end,
+                                             std::size_t memory) const {
+  return values_of(slots_of(table, begin, end), memory);
+}
+
+std::vector<std::int64_t> CacheHarness::read_block(std::int32_t block, std::size_t memory) const {
+  const SlotRange range = cache.memory(memory).written(block);
+  std::vector<std::int32_t> slots;
+  for (std::int64_t i = range.begin; i < range.end; ++i)
+    slots.push_back(static_cast<std::int32_t>(block * block_size() + i));
+  return values_of(slots, memory);
+}
+
+std::vector<std::int32_t> CacheHarness::slots_of(SequenceId table, std::int64_t begin, std::int64_t end) const {
+  std::vector<std::int32_t> slots;
+  for (std::int64_t p = begin; p < end; ++p) slots.push_back(cache.slot(table, p));
+  return slots;
 }
 
 SequenceId CacheHarness::sequence(std::span<const std::int64_t> values) {
@@ -159,13 +193,6 @@ std::vector<std::int64_t> counting(std::int64_t first, std::int64_t n) {
   std::vector<std::int64_t> values(static_cast<std::size_t>(n));
   std::iota(values.begin(), values.end(), first);
   return values;
-}
-
-std::vector<std::int32_t> path_behind(std::int64_t prefix, std::initializer_list<std::int32_t> positions) {
-  std::vector<std::int32_t> path(static_cast<std::size_t>(prefix));
-  std::iota(path.begin(), path.end(), 0);
-  path.insert(path.end(), positions);
-  return path;
 }
 
 }  // namespace espalier

@@ -39,17 +39,19 @@ struct NameOfSetting {
 
 class CacheHarness {
  public:
-  // A pool for `blocks` blocks of 4 slots (128 on the Ascend profile).
-  CacheHarness(const CacheSetting& setting, std::int64_t blocks, DType type = DType::f16);
+  // A pool for `blocks` blocks of 4 slots (128 on the Ascend profile). A second memory has one layer instead of two.
+  CacheHarness(const CacheSetting& setting, std::int64_t blocks, DType type = DType::f16, std::size_t memories = 1);
 
   std::int64_t block_size() const { return cache.block_size(); }
 
   // Writes these values to the branch's positions from `position` on, as a step would.
-  void write(const Branch& branch, std::int64_t position, std::span<const std::int64_t> values);
+  void write(const Branch& branch, std::int64_t position, std::span<const std::int64_t> values, std::size_t memory = 0);
   // The value of each position; fails the running test where layers, K and V disagree.
-  std::vector<std::int64_t> read(SequenceId table, std::int64_t begin, std::int64_t end) const;
+  std::vector<std::int64_t> read(SequenceId table, std::int64_t begin, std::int64_t end, std::size_t memory = 0) const;
+  // The same of what is written of a block, whoever holds it.
+  std::vector<std::int64_t> read_block(std::int32_t block, std::size_t memory = 0) const;
   // K and V of all layers, as stored.
-  std::vector<std::byte> bytes(SequenceId table, std::int64_t begin, std::int64_t end) const;
+  std::vector<std::byte> bytes(SequenceId table, std::int64_t begin, std::int64_t end, std::size_t memory = 0) const;
 
   // A sequence with these values committed.
   SequenceId sequence(std::span<const std::int64_t> values);
@@ -60,12 +62,13 @@ class CacheHarness {
   KvCache cache;
 
  private:
-  void write_call(std::span<const std::int64_t> values, std::vector<std::int32_t> slots);
+  void write_call(std::span<const std::int64_t> values, std::vector<std::int32_t> slots, std::size_t memory);
+  std::vector<std::int32_t> slots_of(SequenceId table, std::int64_t begin, std::int64_t end) const;
+  std::vector<std::byte> bytes_of(std::span<const std::int32_t> slots, std::size_t memory) const;
+  std::vector<std::int64_t> values_of(std::span<const std::int32_t> slots, std::size_t memory) const;
 };
 
 // n values from `first` on.
 std::vector<std::int64_t> counting(std::int64_t first, std::int64_t n);
-// Positions [0, prefix), then these.
-std::vector<std::int32_t> path_behind(std::int64_t prefix, std::initializer_list<std::int32_t> positions);
 
 }  // namespace espalier

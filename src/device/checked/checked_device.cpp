@@ -124,13 +124,35 @@ class RulesOnADevice final : public CheckedDevice {
     op.run([&] { inner_->upload(from, to); });
   }
 
-  void do_download(ConstView from, std::span<std::byte> to) override {
+  void do_download(std::span<const Download> parts) override {
     refuse_in_step("download", "from");
-    if (to.empty()) return refuse_empty("download", "from");
-    ++counts_.synchronisations;
     Operation op = operation("download");
+    std::vector<Download> with_elements;
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      const std::string argument = parts.size() == 1 ? "from" : fmt::format("parts[{}].from", i);
+      if (parts[i].to.empty()) {
+        refuse_empty("download", argument);
+        continue;
+      }
+      op.reads(argument, parts[i].from);
+      with_elements.push_back(parts[i]);
+    }
+    if (with_elements.empty()) return;
+    ++counts_.synchronisations;
+    op.check_copy();
+    op.run([&] { inner_->download(with_elements); });
+  }
+
+  // An Ascend device has memory of its own.
+  std::span<const std::byte> do_lend(ConstView from) override {
+    refuse_in_step("lend", "from");
+    if (ascend()) return {};
+    Operation op = operation("lend");
     op.reads("from", from).check_copy();
-    op.run([&] { inner_->download(from, to); });
+    std::span<const std::byte> lent;
+    op.run([&] { lent = inner_->lend(from); });
+    if (!lent.empty()) ++counts_.synchronisations;
+    return lent;
   }
 
   void refuse_empty(std::string_view name, std::string_view argument) const {
@@ -208,10 +230,10 @@ class RulesOnADevice final : public CheckedDevice {
     op.run([&] { inner_->rope(x, position, cosine, sine); });
   }
 
-  void check_block_size(const Operation& op, const KvViews& kv) const {
+  void check_block_size(const Operation& op, const KvViews& kv, std::string_view argument = "kv.k") const {
     const std::int64_t size = kv.k.dim(1);
     if (ascend() && (size % 128 != 0 || size > 512))
-      throw RuleViolation(op.site("kv.k"), "R32",
+      throw RuleViolation(op.site(argument), "R32",
                           fmt::format("blocks of {} slots, expected 128, 256, 384 or 512", size));
   }
 
@@ -230,23 +252,28 @@ class RulesOnADevice final : public CheckedDevice {
     op.run([&] { inner_->kv_write(k, v, slot, kv); });
   }
 
-  void do_kv_copy(const KvViews& kv, ConstView from, ConstView to) override {
+  void do_kv_copy(std::span<const KvViews> layers, ConstView from, ConstView to) override {
     Operation op = operation("kv_copy", "from", from.dim(0));
-    check_block_size(op, kv);
+    check_block_size(op, layers[0], "layers[0].k");  // the others have its shape
     op.reads("from", from).reads("to", to);
-    op.writes_rows("kv.k", slots_of(kv.k)).writes_rows("kv.v", slots_of(kv.v)).check();
-    const std::int64_t slots = kv.k.dim(0) * kv.k.dim(1);
+    std::vector<std::string> memories;
+    for (std::size_t i = 0; i < layers.size(); ++i) {
+      op.writes_rows(memories.emplace_back(fmt::format("layers[{}].k", i)), slots_of(layers[i].k));
+      op.writes_rows(memories.emplace_back(fmt::format("layers[{}].v", i)), slots_of(layers[i].v));
+    }
+    op.check();
+    const std::int64_t slots = layers[0].k.dim(0) * layers[0].k.dim(1);
     const std::vector<std::int32_t> sources = indices(from), targets = indices(to);
     check_slots("kv_copy", "to", targets, slots);
     for (std::int64_t r = 0; r < from.dim(0); ++r) {
       const std::int32_t source = sources[static_cast<std::size_t>(r)], target = targets[static_cast<std::size_t>(r)];
       check_index(op.site("from", r), "slot", source, slots, "R12");
-      for (const char* memory : {"kv.k", "kv.v"}) {
+      for (const std::string& memory : memories) {
         op.needs_row(memory, source, r);
         op.touches_row(memory, target, r);
       }
     }
-    op.run([&] { inner_->kv_copy(kv, from, to); });
+    op.run([&] { inner_->kv_copy(layers, from, to); });
   }
 
   void do_attention(ConstView q, const KvViews& kv, const RowTables& rows, float scale, View out) override {

@@ -11,7 +11,7 @@
 //   R10-R14  indices are i32 (device.h checks this), in range, never negative; slots of a call are pairwise distinct
 //   R19-R22  masks hold 0 or 1, have a multiple of 128 columns, hide padding columns, hide no row completely
 //   R23  a row sees its context, its ancestors and itself, each once, all written; a mask says the same as the lists
-//   R45  nothing is allocated, uploaded or downloaded inside step(); synchronisations are counted
+//   R45  nothing is allocated, uploaded, downloaded or lent inside step(); synchronisations are counted
 // The Ascend profile adds:
 //   R1   no tensor without elements    R2  operands start on 32 bytes    R3  buffers start on 64 bytes and have slack
 //   R5   attention, swiglu, kv_write and kv_copy take dense operands (device.h checks this); strided ones elsewhere are
@@ -19,7 +19,7 @@
 //   R32  KV blocks of 128, 256, 384 or 512 slots; a mask as wide as the block table
 //   R37  swiglu takes gate and up in one tensor (device.h checks this)
 //   R46  row counts are bucket sizes, the number of slots that kv_copy moves too
-// and prefers dense masks, as such a device does.
+// and prefers dense masks and lends nothing, as such a device does.
 //
 // A step is never recorded: its ops run, and are looked at, each time. Like every device, for one thread at a time.
 #pragma once
@@ -42,7 +42,7 @@ struct CheckedOptions {
 };
 
 struct CheckedCounts {
-  std::int64_t synchronisations = 0;  // downloads by the caller (R45)
+  std::int64_t synchronisations = 0;  // downloads by the caller and what was lent to it (R45)
   std::int64_t strided_copies = 0;    // strided operands, each a copy on an Ascend device (R5)
   std::int64_t non_finite_rows = 0;   // rows with a NaN or an infinity that entered a linear
 };

@@ -228,7 +228,7 @@ class CheckedKvCopy : public CheckedDeviceTest {
     device_->kv_write(rows, rows, ints(slots), kv);
   }
   void copy(const std::vector<std::int32_t>& from, const std::vector<std::int32_t>& to) {
-    device_->kv_copy({k_, v_}, ints(from), ints(to));
+    device_->kv_copy(std::vector<KvViews>{{k_, v_}}, ints(from), ints(to));
   }
 
   Tensor k_ = device_->tensor(DType::f16, {2, 4, 1, 8});
@@ -247,21 +247,41 @@ TEST_F(CheckedKvCopy, R12SlotsAreInRangeAndTargetsPairwiseDistinct) {
 
 TEST_F(CheckedKvCopy, R4OnlyWrittenSlotsMoveAndTheirTargetsAreWritten) {
   write({0, 1});
-  expect_violation([&] { copy({0, 2}, {3, 4}); }, {"kv_copy", "kv.k", 1}, "R4");
-  expect_violation([&] { copy({0, 3}, {3, 4}); }, {"kv_copy", "kv.k", 1}, "R4");  // everything is read first
+  expect_violation([&] { copy({0, 2}, {3, 4}); }, {"kv_copy", "layers[0].k", 1}, "R4");
+  expect_violation([&] { copy({0, 3}, {3, 4}); }, {"kv_copy", "layers[0].k", 1}, "R4");  // everything is read first
   copy({0, 1}, {3, 4});
   copy({3, 4}, {4, 3});
   device_->discard(k_.view.reshaped({8, 1, 8}).rows(4, 1));
-  expect_violation([&] { copy({4}, {5}); }, {"kv_copy", "kv.k", 0}, "R4");
+  expect_violation([&] { copy({4}, {5}); }, {"kv_copy", "layers[0].k", 0}, "R4");
   device_->discard(v_.view.reshaped({8, 1, 8}).rows(3, 1));
-  expect_violation([&] { copy({3}, {5}); }, {"kv_copy", "kv.v", 0}, "R4");
+  expect_violation([&] { copy({3}, {5}); }, {"kv_copy", "layers[0].v", 0}, "R4");
 }
 
-TEST_F(CheckedKvCopy, R6ListsDoNotLieInKvMemory) {
+TEST_F(CheckedKvCopy, R6MemoriesOfAllLayersLieApart) {
   const Tensor memory = floats({2, 4, 1, 8});
   const Tensor list = ints({0, 1});
-  device_->kv_copy({memory, floats({2, 4, 1, 8})}, list, list);
-  expect_violation([&] { device_->kv_copy({memory, memory}, list, list); }, {"kv_copy", "kv.v"}, "R6");
+  const Tensor values = floats({2, 4, 1, 8}), other = floats({2, 4, 1, 8});
+  const auto copy_layers = [&](const std::vector<KvViews>& layers) {
+    return [&, layers] { device_->kv_copy(layers, list, list); };
+  };
+  copy_layers({{memory, values}})();
+  expect_violation(copy_layers({{memory, memory}}), {"kv_copy", "layers[0].v"}, "R6");
+  expect_violation(copy_layers({{memory, values}, {other, values}}), {"kv_copy", "layers[1].v"}, "R6");
+}
+
+TEST_F(CheckedKvCopy, EveryLayerIsLookedAt) {
+  const Tensor k = device_->tensor(DType::f16, {2, 4, 1, 8}), v = device_->tensor(DType::f16, {2, 4, 1, 8});
+  const std::vector<KvViews> layers = {{k_, v_}, {k, v}};
+  const auto copy_both = [&](std::int32_t from, std::int32_t to) {
+    return [&, from, to] { device_->kv_copy(layers, ints({from}), ints({to})); };
+  };
+  write({0, 1});
+  write({0}, {k, v});
+  expect_violation(copy_both(1, 3), {"kv_copy", "layers[1].k", 0}, "R4");
+  copy_both(0, 3)();
+  copy_both(3, 5)();
+  device_->discard(v.view.reshaped({8, 1, 8}).rows(5, 1));
+  expect_violation(copy_both(5, 6), {"kv_copy", "layers[1].v", 0}, "R4");
 }
 
 // --- R3: guard zones ------------------------------------------------------------------------------------------------
@@ -318,7 +338,11 @@ TEST_F(CheckedDeviceTest, R3EachNewOpIsWatched) {
   stray.distance = 8;
   expect_violation([&] { device.log_sum_exp(x.view.rows(0, 2), 1.0f, y.view.rows(0, 2)); }, {"log_sum_exp", "y"}, "R3");
   stray.distance = 40;  // slot 1, which is no target
-  expect_violation([&] { device.kv_copy({kv_k, kv_v}, from, to); }, {"kv_copy", "kv.k"}, "R3");
+  expect_violation(
+      [&] {
+        device.kv_copy(std::vector<KvViews>{{kv_k, kv_v}}, from, to);
+      },
+      {"kv_copy", "layers[0].k"}, "R3");
 }
 
 TEST_F(CheckedDeviceTest, R3DamageFoundWhenABufferIsFreedIsReportedByTheNextCall) {
@@ -362,6 +386,7 @@ TEST_F(CheckedDeviceTest, R45NothingIsMovedOrAllocatedInsideAStep) {
   const Tensor x = floats({2, 8}), y = floats({2, 8});
   const auto in_step = [&](const std::function<void()>& call) { return [&, call] { device_->step({}, call); }; };
   expect_violation(in_step([&] { downloaded(x); }), {"download", "from"}, "R45");
+  expect_violation(in_step([&] { device_->lend(x); }), {"lend", "from"}, "R45");
   expect_violation(in_step([&] { upload<float>(*device_, std::vector<float>(16), x); }), {"upload", "to"}, "R45");
   expect_violation(in_step([&] { device_->allocate(4); }), {"allocate", "buffer"}, "R45");
   expect_violation(in_step([&] { weight(*device_, 4, 8); }), {"load_weight", "parts"}, "R45");
@@ -378,6 +403,27 @@ TEST_F(CheckedDeviceTest, R45SynchronisationsAreCounted) {
   downloaded(x);
   downloaded(x);
   EXPECT_EQ(device_->counts().synchronisations, 2);
+  std::vector<float> a(8), b(8);
+  device_->download(std::vector{part_of_download(x.view.rows(0, 1), std::span(a)),
+                                part_of_download(x.view.rows(1, 1), std::span(b))});
+  EXPECT_EQ(device_->counts().synchronisations, 3) << "one, however many parts";
+  EXPECT_FALSE(device_->lend(x).empty());
+  EXPECT_EQ(device_->counts().synchronisations, 4);
+}
+
+TEST_F(CheckedDeviceTest, R4EveryPartOfADownloadAndWhatIsLentWasWritten) {
+  const Tensor x = floats({2, 8}), y = device_->tensor(DType::f32, {2, 8});
+  std::vector<float> a(16), b(16);
+  const auto both = [&] {
+    device_->download(std::vector{part_of_download(x, std::span(a)), part_of_download(y, std::span(b))});
+  };
+  expect_violation(both, {"download", "parts[1].from", 0}, "R4");
+  expect_violation([&] { device_->lend(y); }, {"lend", "from", 0}, "R4");
+}
+
+TEST_F(CheckedDeviceTest, AscendLendsNothing) {
+  EXPECT_TRUE(ascend_->lend(floats(*ascend_, {2, 8})).empty());
+  EXPECT_EQ(ascend_->counts().synchronisations, 0) << "and nobody waited";
 }
 
 TEST_F(CheckedDeviceTest, RowsWithNanOrInfinityEnteringALinearAreCountedAndComputed) {
@@ -448,11 +494,13 @@ TEST_F(CheckedDeviceTest, R32AndR46AscendCopiesKvInBlocksOf128AndInBuckets) {
   for (const std::int64_t size : {64, 128}) {
     const Tensor k = floats(*ascend_, {2, size, 1, 8}), v = floats(*ascend_, {2, size, 1, 8});
     for (const std::int64_t n : {1, 2, 8, 9}) {
-      const auto call = [&] { ascend_->kv_copy({k, v}, list.view.rows(0, n), list.view.rows(0, n)); };
+      const auto call = [&] {
+        ascend_->kv_copy(std::vector<KvViews>{{k, v}}, list.view.rows(0, n), list.view.rows(0, n));
+      };
       if (n == 2 || n == 9) {
         expect_violation(call, {"kv_copy", "from"}, "R46");
       } else if (size == 64) {
-        expect_violation(call, {"kv_copy", "kv.k"}, "R32");
+        expect_violation(call, {"kv_copy", "layers[0].k"}, "R32");
       } else {
         call();
       }

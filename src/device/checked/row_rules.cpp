@@ -55,8 +55,6 @@ class RowRules {
     check_index({op_, "rows.sequence", r}, "sequence", at(tables_.sequence, r), tables_.sequences);
     check_index({op_, "rows.begin", r}, "begin", begin, positions() + 1, "R23");
     check_index({op_, "rows.end", r}, "end", end, positions() + 1, "R23");
-    if (begin > end)
-      fail("rows.begin", r, "R23", fmt::format("the context [{}, {}) ends before it begins", begin, end));
     const std::int32_t count = at(tables_.ancestor_count, r);
     check_index({op_, "rows.ancestor_count", r}, "count", count, tables_.ancestor_columns + 1);
     for (std::int64_t i = 0; i < tables_.ancestor_columns; ++i) {

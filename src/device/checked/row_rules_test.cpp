@@ -202,11 +202,26 @@ TEST_F(RowRules, R23AncestorsAreListedInTheOrderOfTheMask) {
 }
 
 TEST_F(RowRules, R23AContextIsARangeInsideTheBlockTable) {
-  tables_.begin[3] = 6;
+  tables_.begin[3] = 13;
   expect_broken("rows.begin", 3, "R23");
   tables_.begin[3] = 0;
   tables_.end[3] = 13;
   expect_broken("rows.end", 3, "R23");
+}
+
+TEST_F(RowRules, AWindowMayBeginInsideTheTree) {
+  tables_.begin = {2, 3, 6, 4, 0, 1};  // row 2 sees its parent and itself
+  tables_.ancestor_count[2] = 1;
+  tables_.ancestors[2 * 3] = 6;
+  tables_.ancestors[2 * 3 + 1] = 0;
+  attend();
+  use_mask();
+  for (const auto& [row, hidden] : std::vector<std::pair<int, int>>{{0, 2}, {1, 3}, {2, 6}, {3, 4}})
+    for (int c = 0; c < hidden; ++c) mask(static_cast<std::size_t>(row), c) = 1;
+  attend();
+  attend(true);
+  mask(2, 5) = 0;  // what the window hides
+  expect_broken("rows.mask", 2, "R23");
 }
 
 TEST_F(RowRules, R23AContextNeverContainsTheRowItself) {
@@ -267,7 +282,7 @@ bool is_legal(const HostRowTables& t, std::int64_t blocks, std::int64_t block_si
     if (value > 1) return false;
   for (std::size_t r = 0; r < t.slot.size(); ++r) {
     if (!in(t.slot[r], slots) || !in(t.sequence[r], t.sequences)) return false;
-    if (t.begin[r] < 0 || t.begin[r] > t.end[r] || t.end[r] > positions) return false;
+    if (!in(t.begin[r], positions + 1) || !in(t.end[r], positions + 1)) return false;
     if (!in(t.ancestor_count[r], t.ancestor_columns + 1)) return false;
     const auto slot_at = [&](std::int64_t p) {
       const std::int64_t entry = t.sequence[r] * t.blocks_per_sequence + p / block_size;

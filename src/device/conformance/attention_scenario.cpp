@@ -33,6 +33,14 @@ std::vector<std::int64_t> random_parents(RandomValues& random, std::int64_t coun
   return parents;
 }
 
+// As a model does it: the window hides the beginning of the context and, where it is short, the top of the path.
+void apply_window(std::int64_t window, LogicalRow& row) {
+  const std::int64_t before = row.end + std::ssize(row.ancestors);
+  row.begin = std::max<std::int64_t>(0, before - (window - 1));
+  const std::int64_t hidden = std::max<std::int64_t>(0, row.begin - row.end);
+  row.ancestors.erase(row.ancestors.begin(), row.ancestors.begin() + hidden);
+}
+
 // Row counts that add up to n and that the device accepts.
 std::vector<std::int64_t> cut_into_calls(const Device& device, std::int64_t n) {
   const auto buckets = device.row_buckets();
@@ -65,7 +73,7 @@ AttentionScenario::AttentionScenario(const ScenarioShape& wanted, std::uint64_t 
   std::int64_t left = shape.rows;
   for (std::int64_t s = 0; s < shape.sequences; ++s) {
     const std::int64_t count = s + 1 == shape.sequences ? left : random.between(0, left);
-    const std::int64_t prefix = random.between(0, shape.longest_prefix);
+    const std::int64_t prefix = random.between(shape.shortest_prefix, shape.longest_prefix);
     const bool tree = random.one_in(2);
     append_rows(s, prefix, count, tree ? random_parents(random, count) : std::vector<std::int64_t>(), rows);
     left -= count;
@@ -74,7 +82,7 @@ AttentionScenario::AttentionScenario(const ScenarioShape& wanted, std::uint64_t 
     v.push_back(random.values(written.back() * shape.kv_heads * shape.dim));
   }
   if (shape.window > 0)
-    for (LogicalRow& row : rows) row.begin = std::max<std::int64_t>(0, row.end - shape.window);
+    for (LogicalRow& row : rows) apply_window(shape.window, row);
   const std::int64_t longest = *std::max_element(written.begin(), written.end());
   blocks_per_sequence = std::max<std::int64_t>(1, round_up(longest, shape.block_size) / shape.block_size);
   blocks = blocks_per_sequence * shape.sequences + 2;
@@ -125,7 +133,7 @@ HostRowTables AttentionScenario::tables(const std::vector<std::int32_t>& block_t
     t.mask.resize(t.slot.size() * static_cast<std::size_t>(t.mask_columns), 1);
     if (!with_mask) continue;
     std::uint8_t* const hidden = t.mask.data() + t.mask.size() - t.mask_columns;
-    std::fill(hidden + row.begin, hidden + row.end, std::uint8_t{0});
+    for (std::int64_t p = row.begin; p < row.end; ++p) hidden[p] = 0;
     for (std::int64_t p : row.ancestors) hidden[p] = 0;
     hidden[row.position] = 0;
   }

@@ -15,8 +15,9 @@ namespace espalier {
 struct ScenarioShape {
   std::int64_t rows = 8;
   std::int64_t sequences = 2;
+  std::int64_t shortest_prefix = 0;
   std::int64_t longest_prefix = 40;
-  std::int64_t window = 0;  // 0: none
+  std::int64_t window = 0;  // keys a row sees, itself included; 0: all
   std::int64_t block_size = 16;
   std::int64_t kv_heads = 2;
   std::int64_t group = 3;  // query heads per kv head
@@ -28,7 +29,7 @@ struct ScenarioShape {
 struct LogicalRow {
   std::int64_t sequence = 0;
   std::int64_t position = 0;  // of its own key
-  std::int64_t begin = 0;
+  std::int64_t begin = 0;     // behind `end` where a window begins among the ancestors
   std::int64_t end = 0;
   std::vector<std::int64_t> ancestors;
 };

@@ -19,9 +19,9 @@ void FaultyDevice::do_upload(std::span<const std::byte> from, View to) {
   ++uploads_;
 }
 
-void FaultyDevice::do_kv_copy(const KvViews& kv, ConstView from, ConstView to) {
+void FaultyDevice::do_kv_copy(std::span<const KvViews> layers, ConstView from, ConstView to) {
   before("kv_copy");
-  inner().kv_copy(kv, from, to);
+  inner().kv_copy(layers, from, to);
   ++kv_copies_;
 }
 

@@ -15,7 +15,7 @@ class FaultyDevice final : public PassingDevice {
   explicit FaultyDevice(std::unique_ptr<Device> inner);
 
   // The n-th call from now, n >= 1, throws; the calls behind it work again. Calls are allocations, uploads, downloads,
-  // weights and ops; discarding never fails.
+  // loans, weights and ops; discarding never fails.
   void fail_at(std::int64_t n) { calls_left_ = n; }
   void never_fail() { calls_left_ = 0; }
   bool will_fail() const { return calls_left_ > 0; }
@@ -29,7 +29,7 @@ class FaultyDevice final : public PassingDevice {
   void before(std::string_view call) override;
 
   void do_upload(std::span<const std::byte> from, View to) override;
-  void do_kv_copy(const KvViews& kv, ConstView from, ConstView to) override;
+  void do_kv_copy(std::span<const KvViews> layers, ConstView from, ConstView to) override;
   // The inner device's own step: one that checks refuses memory calls inside.
   void do_step(const StepKey& key, const std::function<void()>& ops) override { inner().step(key, ops); }
 

@@ -1,4 +1,5 @@
-// kv_copy on every device and KV type: slots move as they are stored, whatever the lists do to each other.
+// kv_copy on every device and KV type: slots move as they are stored, in every layer, whatever the lists do to each
+// other.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -78,22 +79,26 @@ class KvCopyConformance : public testing::TestWithParam<std::tuple<DeviceUnderTe
     return after;
   }
 
-  void expect_moved(const KvCopyShape& shape, const Moves& moves, Placement placement) {
+  void expect_moved(const KvCopyShape& shape, const Moves& moves, Placement placement, int layers) {
     Device& device = test_.tested();
-    const std::vector<std::uint8_t> k = random_slots(shape), v = random_slots(shape);
-    PlacedTensor kv_k(device, type(), shape.slots(), shape.width(), placement);
-    PlacedTensor kv_v(device, type(), shape.slots(), shape.width(), placement);
-    kv_k.fill(k);
-    kv_v.fill(v);
+    std::vector<std::vector<std::uint8_t>> before;  // K and V of every layer
+    std::vector<PlacedTensor> memories;
+    for (int i = 0; i < 2 * layers; ++i) {
+      before.push_back(random_slots(shape));
+      memories.emplace_back(device, type(), shape.slots(), shape.width(), placement).fill(before.back());
+    }
     const auto as_kv = [&](const PlacedTensor& tensor) {
       return tensor.view().reshaped({shape.blocks, shape.block_size, shape.kv_heads, shape.dim});
     };
+    std::vector<KvViews> views;
+    for (std::size_t i = 0; i < memories.size(); i += 2) views.push_back({as_kv(memories[i]), as_kv(memories[i + 1])});
     const auto n = static_cast<std::int64_t>(moves.to.size());
     const PlacedTensor from = place(device, DType::i32, moves.from, 1, placement);
     const PlacedTensor to = place(device, DType::i32, moves.to, 1, placement);
-    device.kv_copy({as_kv(kv_k), as_kv(kv_v)}, from.view().reshaped({n}), to.view().reshaped({n}));
-    EXPECT_EQ(stored(kv_k), moved(k, shape, moves));
-    EXPECT_EQ(stored(kv_v), moved(v, shape, moves));
+    device.kv_copy(views, from.view().reshaped({n}), to.view().reshaped({n}));
+    for (std::size_t i = 0; i < memories.size(); ++i)
+      EXPECT_EQ(stored(memories[i]), moved(before[i], shape, moves))
+          << (i % 2 == 0 ? "K" : "V") << " of layer " << i / 2;
   }
   std::vector<std::uint8_t> stored(const PlacedTensor& memory) const {
     const auto bytes = [](const auto& values) {
@@ -121,8 +126,17 @@ TEST_P(KvCopyConformance, EverythingIsReadBeforeAnythingIsWritten) {
     for (std::int64_t n : test_.row_counts())
       for (const Moves& moves : all_moves(random_, shape.slots(), n)) {
         SCOPED_TRACE(testing::Message() << shape.slots() << " slots, " << n << " moves: " << moves.name);
-        expect_moved(shape, moves, calls++ % 2 == 0 ? Placement{} : others[calls % others.size()]);
+        expect_moved(shape, moves, calls++ % 2 == 0 ? Placement{} : others[calls % others.size()], 1);
       }
+}
+
+TEST_P(KvCopyConformance, EveryLayerMovesByTheSameLists) {
+  const std::int64_t n = test_.row_count(7);
+  for (const KvCopyShape& shape : shapes())
+    for (const Moves& moves : all_moves(random_, shape.slots(), n)) {
+      SCOPED_TRACE(testing::Message() << shape.slots() << " slots, " << n << " moves: " << moves.name);
+      expect_moved(shape, moves, {}, 3);
+    }
 }
 
 }  // namespace

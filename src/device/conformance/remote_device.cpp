@@ -58,7 +58,11 @@ class RemoteDevice final : public Device {
     return std::make_unique<RemoteBuffer>(inner_->allocate(bytes));
   }
   void do_upload(std::span<const std::byte> from, View to) override { inner_->upload(from, real(to)); }
-  void do_download(ConstView from, std::span<std::byte> to) override { inner_->download(real(from), to); }
+  void do_download(std::span<const Download> parts) override {
+    std::vector<Download> here;
+    for (const auto& [from, to] : parts) here.push_back({real(from), to});
+    inner_->download(here);
+  }
   std::unique_ptr<const Weight> do_load_weight(std::span<const WeightPart> parts) override {
     return inner_->load_weight(parts);
   }
@@ -84,9 +88,11 @@ class RemoteDevice final : public Device {
     inner_->kv_write(real(k), real(v), real(slot), real(kv));
     done("kv_write", kv.k);
   }
-  void do_kv_copy(const KvViews& kv, ConstView from, ConstView to) override {
-    inner_->kv_copy(real(kv), real(from), real(to));
-    done("kv_copy", kv.k);
+  void do_kv_copy(std::span<const KvViews> layers, ConstView from, ConstView to) override {
+    std::vector<KvViews> here;
+    for (const KvViews& kv : layers) here.push_back(real(kv));
+    inner_->kv_copy(here, real(from), real(to));
+    done("kv_copy", layers[0].k);
   }
   void do_attention(ConstView q, const KvViews& kv, const RowTables& rows, float scale, View out) override {
     inner_->attention(real(q), real(kv), real(rows), scale, real(out));

@@ -1,6 +1,6 @@
 // A device whose addresses mean nothing on the host, as those of a GPU do not: it computes with another device behind
-// addresses moved by a constant. Whoever dereferences one crashes. For tests, also of ops that write where they should
-// not.
+// addresses moved by a constant. Whoever dereferences one crashes, and it lends nothing. For tests, also of ops that
+// write where they should not.
 #pragma once
 
 #include <functional>

@@ -1,8 +1,10 @@
 // Attention over the vector type of a simd_*.h, which must be included before. Internal linkage.
 //
-// Keys and values of a stretch of context are widened to float once and used by all rows and query heads of a tile.
-// Scores: lanes are dimensions, as dot16 wants; sixteen keys end their sums together. Weighted sums: lanes are
-// dimensions, keys in the order of the contract, and the denominator runs beside them.
+// A unit of work is one tile of 128 ordinals for all rows and query heads ("pairs") of one kv head: K and V of the tile
+// are read once. Scores of few pairs: lanes are dimensions, as dot16 wants; sixteen keys end their sums together.
+// Scores of many pairs: a vector holds four dimensions of four keys, put side by side once for all pairs; half of the
+// additions that end dot16 then need no shuffles. Weighted sums: lanes are dimensions, keys in the order of the
+// contract, and the denominator runs beside them.
 #pragma once
 
 #include "device/cpu/kernels.h"
@@ -10,10 +12,6 @@
 
 namespace espalier::cpu {
 namespace {
-
-inline std::int64_t padded_dim(std::int64_t dim) {
-  return (dim + kPanel - 1) / kPanel * kPanel;
-}
 
 inline std::int64_t smaller(std::int64_t a, std::int64_t b) {
   return a < b ? a : b;
@@ -35,6 +33,141 @@ struct KvF32 {
   static F32 get(const Stored* p) { return load(p); }
 };
 
+// Ordinals [first, last) of a tile, counted from its beginning.
+struct KeyRange {
+  std::int64_t first;
+  std::int64_t last;
+  bool empty() const { return first >= last; }
+  std::int64_t count() const { return larger(last - first, 0); }
+  KeyRange within(std::int64_t begin, std::int64_t end) const { return {larger(first, begin), smaller(last, end)}; }
+};
+
+// A row and a query head, with what they have of one tile.
+struct Pair {
+  const float* q;
+  float* scores;
+  float* sums;
+};
+
+// The pairs of one kv head, and what they see of one tile.
+struct TilePairs {
+  const AttentionShape& shape;
+  const AttentionRows& rows;
+  std::int64_t kv_head;
+  std::int64_t tile;  // counted from the first of the rows
+  float* scores;      // [pairs, kScoreStride]
+
+  std::int64_t count() const { return rows.row_count * shape.group; }
+  std::int64_t beginning() const { return (rows.first_tile + tile) * kTileKeys; }
+  float* sums() const {
+    return rows.sums + (tile * shape.kv_heads + kv_head) * count() * attention_sum_floats(shape.dim);
+  }
+
+  KeyRange inside(std::int64_t begin, std::int64_t end) const {
+    return KeyRange{begin - beginning(), end - beginning()}.within(0, kTileKeys);
+  }
+  KeyRange context(const AttentionRow& row) const { return inside(row.begin, row.end); }
+  KeyRange tail(const AttentionRow& row) const { return inside(row.tail_begin, row.tail_end); }
+  // Both: the tail begins where the context ends.
+  KeyRange seen(const AttentionRow& row) const { return inside(row.begin, row.tail_end); }
+  KeyRange context_of_all() const {
+    KeyRange all{kTileKeys, 0};
+    for (std::int64_t r = 0; r < rows.row_count; ++r) {
+      const KeyRange seen = context(rows.rows[r]);
+      if (!seen.empty()) all = {smaller(all.first, seen.first), larger(all.last, seen.last)};
+    }
+    return all;
+  }
+
+  // Calls body(pair) for the query heads of row r.
+  template <typename Body>
+  void for_each_pair(std::int64_t r, const Body& body) const {
+    const std::int64_t first = r * shape.group;
+    Pair pair{rows.q + (r * shape.kv_heads + kv_head) * shape.group * shape.dim, scores + first * kScoreStride,
+              sums() + first * attention_sum_floats(shape.dim)};
+    for (std::int64_t h = 0; h < shape.group; ++h) {
+      body(pair);
+      pair.q += shape.dim, pair.scores += kScoreStride, pair.sums += attention_sum_floats(shape.dim);
+    }
+  }
+};
+
+// One head of K or V in its stored type.
+template <typename Kv>
+struct HeadMemory {
+  using Stored = typename Kv::Stored;
+  const Stored* base;
+  std::int64_t slot_size;
+  const std::int32_t* blocks;
+  std::int64_t block_size;
+  std::int64_t dim;
+
+  HeadMemory(const TilePairs& pairs, const void* memory)
+      : base(static_cast<const Stored*>(memory) + pairs.kv_head * pairs.shape.dim),
+        slot_size(pairs.shape.kv_heads * pairs.shape.dim),
+        blocks(pairs.rows.blocks),
+        block_size(pairs.shape.block_size),
+        dim(pairs.shape.dim) {}
+
+  const Stored* at_slot(std::int64_t slot) const { return base + slot * slot_size; }
+
+  // Calls body(first of the run, how many slots, where the run begins) for positions [first, last).
+  template <typename Body>
+  void for_each_run(std::int64_t first, std::int64_t last, const Body& body) const {
+    while (first < last) {
+      // Positions are int32 in the tables; to divide wider integers takes three times as long.
+      const std::uint32_t block = static_cast<std::uint32_t>(first) / static_cast<std::uint32_t>(block_size);
+      const std::int64_t inside = first - block * block_size, count = smaller(last - first, block_size - inside);
+      body(first, count, at_slot(blocks[block] * block_size + inside));
+      first += count;
+    }
+  }
+
+  // Where positions [first, last) lie, as many as there are.
+  std::int64_t list(std::int64_t first, std::int64_t last, const Stored** at) const {
+    std::int64_t listed = 0;
+    for_each_run(first, last, [&](std::int64_t, std::int64_t count, const Stored* run) {
+      for (std::int64_t i = 0; i < count; ++i) at[listed++] = run + i * slot_size;
+    });
+    return listed;
+  }
+};
+
+// What a head needs of the next tile, fetched while this one is computed: for every sixteen keys the sixteen one tile
+// behind them, and of these some with each row, because a burst fills the queue of reads, and then everything waits.
+template <typename Kv>
+class NextTile {
+ public:
+  NextTile(const TilePairs& pairs, const HeadMemory<Kv>& keys, const HeadMemory<Kv>& values)
+      : keys_(keys), values_(values), with_row_((kPanel + pairs.rows.row_count - 1) / pairs.rows.row_count) {
+    TilePairs next = pairs;
+    ++next.tile;
+    beginning_ = next.beginning();
+    seen_ = next.context_of_all();
+  }
+
+  void begin_sixteen(std::int64_t first) {
+    const KeyRange some = seen_.within(first, first + kPanel);
+    count_ = keys_.list(beginning_ + some.first, beginning_ + some.last, at_);
+    fetched_ = 0;
+  }
+  void fetch_with_row() {
+    constexpr std::int64_t kLine = 64 / sizeof(typename Kv::Stored);
+    for (const std::int64_t last = smaller(fetched_ + with_row_, count_); fetched_ < last; ++fetched_)
+      for (std::int64_t d = 0; d < keys_.dim; d += kLine) {
+        prefetch_far(at_[fetched_] + d);
+        prefetch_far(values_.base + (at_[fetched_] - keys_.base) + d);
+      }
+  }
+
+ private:
+  const HeadMemory<Kv>&keys_, &values_;
+  std::int64_t with_row_, beginning_;
+  KeyRange seen_;
+  const typename Kv::Stored* at_[kPanel];
+  std::int64_t count_ = 0, fetched_ = 0;
+};
+
 // n elements to floats, the last vector filled up with zeros.
 template <typename Kv>
 inline void widen(const typename Kv::Stored* from, std::int64_t n, float* to) {
@@ -46,29 +179,22 @@ inline void widen(const typename Kv::Stored* from, std::int64_t n, float* to) {
   store(to + i, Kv::get(rest));
 }
 
-// Dimensions [begin, end) of one head of context columns [column, column + count), one after the other.
+// Positions [first, last), one after the other.
 template <typename Kv>
-inline void widen_context(const AttentionShape& shape, const AttentionTile& tile, const void* memory,
-                          std::int64_t kv_head, std::int64_t column, std::int64_t count, std::int64_t begin,
-                          std::int64_t end, float* to) {
-  const std::int64_t slot_size = shape.kv_heads * shape.dim, width = padded_dim(end - begin);
-  const auto* const base = static_cast<const typename Kv::Stored*>(memory) + kv_head * shape.dim + begin;
-  while (count > 0) {
-    const std::int64_t position = tile.first + column, inside = position % shape.block_size;
-    const std::int64_t run = smaller(count, shape.block_size - inside);
-    const std::int64_t slot = tile.blocks[position / shape.block_size] * shape.block_size + inside;
-    const auto* from = base + slot * slot_size;
-    for (std::int64_t i = 0; i < run; ++i, from += slot_size, to += width) {
-      prefetch(from + kPanel * slot_size);
-      widen<Kv>(from, end - begin, to);
-    }
-    column += run;
-    count -= run;
-  }
+inline void widen_positions(const HeadMemory<Kv>& memory, std::int64_t first, std::int64_t last, float* to) {
+  memory.for_each_run(first, last, [&](std::int64_t, std::int64_t count, const typename Kv::Stored* from) {
+    for (std::int64_t i = 0; i < count; ++i, from += memory.slot_size, to += attention_padded(memory.dim))
+      widen<Kv>(from, memory.dim, to);
+  });
+}
+
+template <typename Kv>
+inline void widen_slots(const HeadMemory<Kv>& memory, const std::int32_t* slots, std::int64_t count, float* to) {
+  for (std::int64_t i = 0; i < count; ++i, to += attention_padded(memory.dim))
+    widen<Kv>(memory.at_slot(slots[i]), memory.dim, to);
 }
 
 // --- scores
-// -------------------------------------------------------------------------------------------------------------
 
 // dot16 of q with the key at k, before its lanes are added. kVectors: full vectors of a head, 0: as many as dim has.
 template <int kVectors>
@@ -85,188 +211,302 @@ inline F32 lanes_of_dot(const float* q, const float* k, std::int64_t dim) {
   return sum;
 }
 
+// Scores of sixteen widened keys, the first at ordinal `first` of the tile, for the pairs of row r.
 template <int kVectors>
-inline F32 sixteen_scores(const float* q, const float* keys, const AttentionShape& shape) {
-  const std::int64_t width = padded_dim(shape.dim);
-  const F32 dots = add_halves_of_16([&](int i) { return lanes_of_dot<kVectors>(q, keys + i * width, shape.dim); });
-  return mul(broadcast(shape.scale), dots);
-}
-
-// Scores of sixteen widened keys for every row that sees one of them; columns a row does not see are never read back.
-template <int kVectors>
-void score_keys(const AttentionShape& shape, const AttentionTile& tile, std::int64_t kv_head, std::int64_t column,
-                const float* keys) {
-  const std::int64_t heads = shape.kv_heads * shape.group;
-  for (std::int64_t r = 0; r < tile.row_count; ++r) {
-    if (tile.rows[r].end <= column || tile.rows[r].begin >= column + kPanel) continue;
-    for (std::int64_t h = kv_head * shape.group; h < (kv_head + 1) * shape.group; ++h) {
-      const std::int64_t pair = r * heads + h;
-      store(tile.scores + pair * tile.score_stride + column,
-            sixteen_scores<kVectors>(tile.q + pair * shape.dim, keys, shape));
-    }
-  }
-}
-
-inline void score_keys_of_dim(const AttentionShape& shape, const AttentionTile& tile, std::int64_t kv_head,
-                              std::int64_t column, const float* keys) {
-  if (shape.dim == 64) {
-    score_keys<4>(shape, tile, kv_head, column, keys);
-  } else if (shape.dim == 128) {
-    score_keys<8>(shape, tile, kv_head, column, keys);
-  } else {
-    score_keys<0>(shape, tile, kv_head, column, keys);
-  }
-}
-
-template <typename Kv>
-void scores_of_chunk(const AttentionShape& shape, const AttentionTile& tile, std::int64_t kv_head, std::int64_t chunk,
-                     float* scratch) {
-  const std::int64_t end = smaller(tile.columns, (chunk + 1) * kKeyChunk);
-  for (std::int64_t column = chunk * kKeyChunk; column < end; column += kPanel) {
-    // Behind the last key the scratch holds what was there before: floats that no row reads.
-    widen_context<Kv>(shape, tile, shape.k, kv_head, column, smaller(kPanel, end - column), 0, shape.dim, scratch);
-    score_keys_of_dim(shape, tile, kv_head, column, scratch);
-  }
-}
-
-template <typename Kv>
-void scores_of_tails(const AttentionShape& shape, const AttentionTile& tile, std::int64_t kv_head, float* scratch) {
-  const std::int64_t heads = shape.kv_heads * shape.group;
-  const auto* const memory = static_cast<const typename Kv::Stored*>(shape.k);
-  for (std::int64_t r = 0; r < tile.row_count; ++r)
-    for (std::int64_t i = 0; i < tile.rows[r].tail_count; ++i) {
-      const std::int64_t slot = tile.rows[r].tail[i];
-      widen<Kv>(memory + (slot * shape.kv_heads + kv_head) * shape.dim, shape.dim, scratch);
-      for (std::int64_t h = kv_head * shape.group; h < (kv_head + 1) * shape.group; ++h) {
-        const std::int64_t pair = r * heads + h;
-        tile.scores[pair * tile.score_stride + tile.tail_column + i] =
-            shape.scale * add_halves(lanes_of_dot<0>(tile.q + pair * shape.dim, scratch, shape.dim));
-      }
-    }
-}
-
-// --- softmax
-// ------------------------------------------------------------------------------------------------------------
-
-struct Largest {
-  F32 value = broadcast(-kInfinity);
-  Mask nan = no_lanes();
-
-  void see(const float* scores, std::int64_t n) {
-    for_each_vector(n, [&](std::int64_t i, std::int64_t count) {
-      const F32 s = load_up_to(scores + i, count);  // zeros behind the end are no NaN
-      nan = either(nan, is_nan(s));
-      value = select_first(count, max(s, value), value);
-    });
-  }
-};
-
-inline void exponentiate(float* scores, std::int64_t n, F32 largest) {
-  for_each_vector(n, [&](std::int64_t i, std::int64_t count) {
-    store_up_to(scores + i, exp_f32(sub(load_up_to(scores + i, count), largest)), count);
+void score_sixteen(const TilePairs& pairs, std::int64_t r, std::int64_t first, const float* keys) {
+  const std::int64_t dim = pairs.shape.dim, width = attention_padded(dim);
+  const F32 scale = broadcast(pairs.shape.scale);
+  pairs.for_each_pair(r, [&](const Pair& pair) {
+    const F32 dots = add_halves_of_16([&](int i) { return lanes_of_dot<kVectors>(pair.q, keys + i * width, dim); });
+    store(pair.scores + first, mul(scale, dots));
   });
 }
 
-void attention_exp(const AttentionTile& tile, std::int64_t heads, std::int64_t row, std::int64_t head) {
-  const AttentionRow& keys = tile.rows[row];
-  const std::int64_t pair = row * heads + head, context = keys.end > keys.begin ? keys.end - keys.begin : 0;
-  float* const line = tile.scores + pair * tile.score_stride;
-  Largest largest;
-  largest.see(line + keys.begin, context);
-  largest.see(line + tile.tail_column, keys.tail_count);
-  const float value = reduce_max(largest.value);
-  const bool valid = lane_bits(largest.nan) == 0 && value < kInfinity && value > -kInfinity;
-  tile.valid[pair] = valid ? 1 : 0;
-  if (!valid) return;
-  exponentiate(line + keys.begin, context, broadcast(value));
-  exponentiate(line + tile.tail_column, keys.tail_count, broadcast(value));
+inline void score_sixteen_of_dim(const TilePairs& pairs, std::int64_t r, std::int64_t first, const float* keys) {
+  if (pairs.shape.dim == 64) {
+    score_sixteen<4>(pairs, r, first, keys);
+  } else if (pairs.shape.dim == 128) {
+    score_sixteen<8>(pairs, r, first, keys);
+  } else {
+    score_sixteen<0>(pairs, r, first, keys);
+  }
+}
+
+// Sixteen keys in quarters of vectors: at keys[16 d + 16 g] stand, for d a multiple of four, the elements d .. d + 3 of
+// the keys g, 4 + g, 8 + g and 12 + g.
+constexpr std::int64_t kKeyGroups = 4;
+
+// Partial sums of dot16, four of each of four keys, for several groups of keys and several pairs.
+struct PartialSums {
+  F32 of[kScoredGroups][kScoredPairs];
+};
+
+[[gnu::always_inline]] inline PartialSums add(const PartialSums& a, const PartialSums& b) {
+  PartialSums sums;
+#pragma GCC unroll 4
+  for (int g = 0; g < kScoredGroups; ++g)
+#pragma GCC unroll 4
+    for (int p = 0; p < kScoredPairs; ++p) sums.of[g][p] = add(a.of[g][p], b.of[g][p]);
+  return sums;
+}
+
+template <int kVectors>
+struct QuarteredKeys {
+  const float* keys;
+  const float* q[kScoredPairs];
+  std::int64_t vectors;  // of a head
+
+  // Lanes 4 c .. 4 c + 3 of dot16 for the groups from `group` on. The first product needs no zero to be added to: the
+  // sign of a score of zero is lost in the softmax.
+  [[gnu::always_inline]] PartialSums lanes(int group, int c) const {
+    PartialSums sums;
+    const std::int64_t count = kVectors > 0 ? kVectors : vectors;
+#pragma GCC unroll 8
+    for (std::int64_t i = 0; i < count; ++i) {
+      const std::int64_t d = i * kPanel + c * kKeyGroups;
+      F32 of_q[kScoredPairs];
+#pragma GCC unroll 4
+      for (int p = 0; p < kScoredPairs; ++p) of_q[p] = load_quarters(q[p] + d);
+#pragma GCC unroll 4
+      for (int g = 0; g < kScoredGroups; ++g) {
+        F32 k = load(keys + (d + group + g) * kPanel);
+        keep(k);
+#pragma GCC unroll 4
+        for (int p = 0; p < kScoredPairs; ++p)
+          sums.of[g][p] = i == 0 ? mul(of_q[p], k) : fma(of_q[p], k, sums.of[g][p]);
+      }
+    }
+    return sums;
+  }
+
+  // All lanes, halves of eight and of four added.
+  [[gnu::always_inline]] PartialSums add_halves(int group) const {
+    PartialSums even = lanes(group, 0);
+    even = add(even, lanes(group, 2));
+    const PartialSums odd = lanes(group, 1);
+    return add(even, add(odd, lanes(group, 3)));
+  }
+};
+
+// Pairs wait here until kScoredPairs of them want the scores of the same keys.
+template <int kVectors>
+class ScoreBatch {
+ public:
+  ScoreBatch(const AttentionShape& shape, const float* keys)
+      : scale_(broadcast(shape.scale)), keys_{keys, {}, shape.dim / kPanel} {}
+
+  void add(const float* q, float* scores) {
+    keys_.q[size_] = q;
+    scores_[size_++] = scores;
+    if (size_ == kScoredPairs) flush();
+  }
+  // The places of missing pairs are taken by the last one.
+  void flush() {
+    if (size_ == 0) return;
+    for (int p = size_; p < kScoredPairs; ++p) keys_.q[p] = keys_.q[p - 1], scores_[p] = scores_[p - 1];
+    F32 sums[kScoredPairs][kKeyGroups];
+#pragma GCC unroll 1
+    for (int first = 0; first < kKeyGroups; first += kScoredGroups) {
+      const PartialSums some = keys_.add_halves(first);
+#pragma GCC unroll 4
+      for (int g = 0; g < kScoredGroups; ++g)
+#pragma GCC unroll 4
+        for (int p = 0; p < kScoredPairs; ++p) sums[p][first + g] = some.of[g][p];
+    }
+#pragma GCC unroll 4
+    for (int p = 0; p < kScoredPairs; ++p) store(scores_[p], mul(scale_, add_halves_of_quarters(sums[p])));
+    size_ = 0;
+  }
+
+ private:
+  F32 scale_;
+  QuarteredKeys<kVectors> keys_;
+  float* scores_[kScoredPairs];
+  int size_ = 0;
+};
+
+// Calls body(row) for every row that sees one of the sixteen ordinals from `first` on. Scores of others of them are
+// never read back.
+template <typename Kv, typename Body>
+inline void for_each_seeing_row(const TilePairs& pairs, std::int64_t first, NextTile<Kv>& next, const Body& body) {
+  next.begin_sixteen(first);
+  for (std::int64_t r = 0; r < pairs.rows.row_count; ++r) {
+    if (!pairs.context(pairs.rows.rows[r]).within(first, first + kPanel).empty()) body(r);
+    next.fetch_with_row();
+  }
+}
+
+// Scores of sixteen quartered keys for every row that sees one of them.
+template <int kVectors, typename Kv>
+void score_quartered(const TilePairs& pairs, std::int64_t first, const float* keys, NextTile<Kv>& next) {
+  ScoreBatch<kVectors> batch(pairs.shape, keys);
+  for_each_seeing_row(pairs, first, next, [&](std::int64_t r) {
+    pairs.for_each_pair(r, [&](const Pair& pair) { batch.add(pair.q, pair.scores + first); });
+  });
+  batch.flush();
+}
+
+template <typename Kv>
+inline void score_quartered_of_dim(const TilePairs& pairs, std::int64_t first, const float* keys, NextTile<Kv>& next) {
+  if (pairs.shape.dim == 64) {
+    score_quartered<4>(pairs, first, keys, next);
+  } else if (pairs.shape.dim == 128) {
+    score_quartered<8>(pairs, first, keys, next);
+  } else {
+    score_quartered<0>(pairs, first, keys, next);
+  }
+}
+
+// Positions [first, last), at most sixteen; behind the last one stand copies of it.
+template <typename Kv>
+inline void quarter_keys(const HeadMemory<Kv>& memory, std::int64_t first, std::int64_t last, float* keys) {
+  const typename Kv::Stored* from[kPanel];
+  for (std::int64_t known = memory.list(first, last, from); known < kPanel; ++known) from[known] = from[known - 1];
+  for (int g = 0; g < kKeyGroups; ++g)
+    for (std::int64_t d = 0; d < memory.dim; d += kPanel) {
+      F32 four[4];
+#pragma GCC unroll 4
+      for (int i = 0; i < 4; ++i) four[i] = Kv::get(from[4 * i + g] + d);
+      turn_quarters(four);
+#pragma GCC unroll 4
+      for (int i = 0; i < 4; ++i) store(keys + (d + 4 * i + g) * kPanel, four[i]);
+    }
+}
+
+constexpr std::int64_t kFewPairs = 4;
+
+template <typename Kv>
+void score_context(const TilePairs& pairs, const KeyRange& all, float* keys) {
+  const HeadMemory<Kv> memory(pairs, pairs.shape.k), values(pairs, pairs.shape.v);
+  NextTile<Kv> next(pairs, memory, values);
+  const std::int64_t beginning = pairs.beginning();
+  const bool quartered = pairs.count() > kFewPairs && pairs.shape.dim % kPanel == 0;
+  for (std::int64_t first = all.first; first < all.last; first += kPanel) {
+    const std::int64_t last = smaller(first + kPanel, all.last);
+    if (quartered) {
+      quarter_keys(memory, beginning + first, beginning + last, keys);
+      score_quartered_of_dim(pairs, first, keys, next);
+    } else {
+      // Behind the last key `keys` holds what was there before: floats that no row reads.
+      widen_positions(memory, beginning + first, beginning + last, keys);
+      for_each_seeing_row(pairs, first, next, [&](std::int64_t r) { score_sixteen_of_dim(pairs, r, first, keys); });
+    }
+  }
+}
+
+template <typename Kv>
+void score_tails(const TilePairs& pairs, float* keys) {
+  const HeadMemory<Kv> memory(pairs, pairs.shape.k);
+  for (std::int64_t r = 0; r < pairs.rows.row_count; ++r) {
+    const AttentionRow& row = pairs.rows.rows[r];
+    const KeyRange tail = pairs.tail(row);
+    const std::int64_t skipped = row.tail_begin - pairs.beginning();
+    for (std::int64_t first = tail.first; first < tail.last; first += kPanel) {
+      widen_slots(memory, row.tail + (first - skipped), smaller(kPanel, tail.last - first), keys);
+      score_sixteen_of_dim(pairs, r, first, keys);
+    }
+  }
+}
+
+// --- softmax
+
+// The last two floats of the sums.
+inline float& largest_of(const Pair& pair, std::int64_t dim) {
+  return pair.sums[attention_padded(dim)];
+}
+inline float& denominator_of(const Pair& pair, std::int64_t dim) {
+  return pair.sums[attention_padded(dim) + 1];
+}
+
+// NaN if a score is.
+inline float largest_score(const float* scores, std::int64_t n) {
+  F32 most = broadcast(-kInfinity);
+  Mask nan = no_lanes();
+  for_each_vector(n, [&](std::int64_t i, std::int64_t count) {
+    const F32 s = load_up_to(scores + i, count);  // zeros behind the end are no NaN
+    nan = either(nan, is_nan(s));
+    most = select_first(count, max(s, most), most);
+  });
+  return lane_bits(nan) != 0 ? __builtin_nanf("") : reduce_max(most);
+}
+
+inline void begin_sums(const Pair& pair, std::int64_t dim, float largest) {
+  largest_of(pair, dim) = largest;
+  denominator_of(pair, dim) = 0.0f;
+  for (std::int64_t i = 0; i < attention_padded(dim); i += kPanel) store(pair.sums + i, broadcast(0.0f));
+}
+
+// Scores to exp(s - largest); where the largest is not finite nobody asks for them. First the largest of every pair,
+// then the rest: one pair's weights would wait for its largest.
+inline void softmax(const TilePairs& pairs) {
+  const std::int64_t dim = pairs.shape.dim;
+  const auto for_each_seen = [&](const auto& body) {
+    for (std::int64_t r = 0; r < pairs.rows.row_count; ++r) {
+      const KeyRange seen = pairs.seen(pairs.rows.rows[r]);
+      pairs.for_each_pair(r, [&](const Pair& pair) { body(pair, pair.scores + seen.first, seen.count()); });
+    }
+  };
+  for_each_seen(
+      [&](const Pair& pair, const float* scores, std::int64_t n) { begin_sums(pair, dim, largest_score(scores, n)); });
+  for_each_seen([&](const Pair& pair, float* scores, std::int64_t n) {
+    const F32 largest = broadcast(largest_of(pair, dim));
+    for_each_vector(n, [&](std::int64_t i, std::int64_t count) {
+      store_up_to(scores + i, exp_f32(sub(load_up_to(scores + i, count), largest)), count);
+    });
+  });
 }
 
 // --- weighted sums
-// --------------------------------------------------------------------------------------------------------
 
-// Unnormalised sums of the rows and heads of a tile ("pairs"): per pair `width` floats and sixteen equal denominators.
-struct Sums {
-  float* memory;
-  std::int64_t width;
-  float* of(std::int64_t pair) const { return memory + pair * (width + kPanel); }
-  float* denominator_of(std::int64_t pair) const { return of(pair) + width; }
-};
-
-// Adds `keys` widened values, P pairs by V vectors at a time: the sums stay in registers.
-template <int P, int V>
+// Adds `keys` values, P pairs by V vectors at a time: the sums stay in registers. With kCounts the denominators too.
+template <typename Kv, int P, int V, bool kCounts>
 inline void weigh_vectors(const float* const (&weights)[P], float* const (&sums)[P], float* const (&denominators)[P],
-                          const float* values, std::int64_t width, std::int64_t keys, bool counts) {
-  F32 acc[P][V], den[P];
-#pragma GCC unroll 4
+                          const typename Kv::Stored* values, std::int64_t stride, std::int64_t keys) {
+  F32 acc[P][V];
+  [[maybe_unused]] F32 den[P];
+#pragma GCC unroll 8
   for (int p = 0; p < P; ++p) {
-    den[p] = load(denominators[p]);
-#pragma GCC unroll 4
+    if constexpr (kCounts) den[p] = broadcast(*denominators[p]);
+#pragma GCC unroll 8
     for (int i = 0; i < V; ++i) acc[p][i] = load(sums[p] + i * kPanel);
   }
-  for (std::int64_t j = 0; j < keys; ++j, values += width) {
+  for (std::int64_t j = 0; j < keys; ++j, values += stride) {
     F32 v[V];
-#pragma GCC unroll 4
-    for (int i = 0; i < V; ++i) v[i] = load(values + i * kPanel);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
+    for (int i = 0; i < V; ++i) v[i] = Kv::get(values + i * kPanel);
+#pragma GCC unroll 8
     for (int p = 0; p < P; ++p) {
       const F32 e = broadcast(weights[p][j]);
-      den[p] = add(den[p], e);
-#pragma GCC unroll 4
+      if constexpr (kCounts) den[p] = add(den[p], e);
+#pragma GCC unroll 8
       for (int i = 0; i < V; ++i) acc[p][i] = fma(e, v[i], acc[p][i]);
     }
   }
-#pragma GCC unroll 4
+#pragma GCC unroll 8
   for (int p = 0; p < P; ++p) {
-    if (counts) store(denominators[p], den[p]);
-#pragma GCC unroll 4
+    if constexpr (kCounts) store_first(denominators[p], den[p], 1);
+#pragma GCC unroll 8
     for (int i = 0; i < V; ++i) store(sums[p] + i * kPanel, acc[p][i]);
   }
 }
 
-// Adds `keys` widened values to P pairs that all see them. The denominators count once, with the last vectors.
-template <int P>
-inline void weigh_pairs(const float* const (&weights)[P], const Sums& sums, const std::int64_t (&pairs)[P],
-                        const float* values, std::int64_t keys) {
-  float *sum[P], *denominator[P];
-  for (int p = 0; p < P; ++p) {
-    sum[p] = sums.of(pairs[p]);
-    denominator[p] = sums.denominator_of(pairs[p]);
-  }
-  constexpr int kWide = 4;
-  std::int64_t i = 0;
-  const auto advance = [&](std::int64_t by) {
-    i += by;
-    for (int p = 0; p < P; ++p) sum[p] += by;
-  };
-  while (i + kWide * kPanel <= sums.width) {
-    const bool last = i + kWide * kPanel == sums.width;
-    weigh_vectors<P, kWide>(weights, sum, denominator, values + i, sums.width, keys, last);
-    advance(kWide * kPanel);
-  }
-  if (i + 2 * kPanel <= sums.width) {
-    weigh_vectors<P, 2>(weights, sum, denominator, values + i, sums.width, keys, i + 2 * kPanel == sums.width);
-    advance(2 * kPanel);
-  }
-  if (i < sums.width) weigh_vectors<P, 1>(weights, sum, denominator, values + i, sums.width, keys, true);
-}
-
-// A pair and the keys of a chunk it sees.
-struct SeenKeys {
-  const float* weights;
-  std::int64_t pair;
-  std::int64_t first;
-  std::int64_t count;
-};
-
-// Pairs wait here until kWeighedPairs of them see the same keys: at most four.
+// Pairs wait here until kWeighedPairs of them see the same of some values, `stride` elements from one to the next.
+template <typename Kv>
 class PairBatch {
  public:
-  PairBatch(const Sums& sums, const float* values) : sums_(sums), values_(values) {}
+  using Stored = typename Kv::Stored;
+  PairBatch(std::int64_t dim, const Stored* values, std::int64_t stride)
+      : dim_(dim), values_(values), stride_(stride) {}
 
-  void add(const SeenKeys& seen) {
-    if (size_ > 0 && (waiting_[0].first != seen.first || waiting_[0].count != seen.count)) flush();
-    waiting_[size_++] = seen;
+  // The pair sees values [first, first + count), which are ordinals of the tile from `ordinal` on. A largest score that
+  // is not finite leaves nothing to weigh.
+  void add(const Pair& pair, std::int64_t first, std::int64_t count, std::int64_t ordinal) {
+    const float largest = largest_of(pair, dim_);
+    if (!(largest < kInfinity && largest > -kInfinity)) return;
+    if (size_ > 0 && (first_ != first || count_ != count)) flush();
+    first_ = first, count_ = count;
+    weights_[size_] = pair.scores + ordinal;
+    waiting_[size_++] = pair;
     if (size_ == kWeighedPairs) flush();
   }
   void flush() {
@@ -283,122 +523,188 @@ class PairBatch {
  private:
   template <int P>
   void weigh() {
-    const float* weights[P];
-    std::int64_t pairs[P];
-    for (int p = 0; p < P; ++p) {
-      weights[p] = waiting_[p].weights + waiting_[0].first;
-      pairs[p] = waiting_[p].pair;
+    if constexpr (P <= kWeighedPairs) {
+      const float* weights[P];
+      float *sums[P], *denominators[P];
+      for (int p = 0; p < P; ++p) {
+        weights[p] = weights_[p];
+        sums[p] = waiting_[p].sums;
+        denominators[p] = &denominator_of(waiting_[p], dim_);
+      }
+      const std::int64_t width = attention_padded(dim_);
+      const Stored* values = values_ + first_ * stride_;
+      std::int64_t i = 0;
+      const auto advance = [&](std::int64_t by) {
+        i += by;
+        values += by;
+        for (int p = 0; p < P; ++p) sums[p] += by;
+      };
+      // The denominators count once, with the first vectors.
+      if (width >= kWeighedVectors * kPanel) {
+        weigh_vectors<Kv, P, kWeighedVectors, true>(weights, sums, denominators, values, stride_, count_);
+        advance(kWeighedVectors * kPanel);
+      } else {
+        weigh_vectors<Kv, P, 1, true>(weights, sums, denominators, values, stride_, count_);
+        advance(kPanel);
+      }
+      while (i + kWeighedVectors * kPanel <= width) {
+        weigh_vectors<Kv, P, kWeighedVectors, false>(weights, sums, denominators, values, stride_, count_);
+        advance(kWeighedVectors * kPanel);
+      }
+      if (i + 2 * kPanel <= width) {
+        weigh_vectors<Kv, P, 2, false>(weights, sums, denominators, values, stride_, count_);
+        advance(2 * kPanel);
+      }
+      while (i < width) {
+        weigh_vectors<Kv, P, 1, false>(weights, sums, denominators, values, stride_, count_);
+        advance(kPanel);
+      }
     }
-    weigh_pairs<P>(weights, sums_, pairs, values_ + waiting_[0].first * sums_.width, waiting_[0].count);
   }
 
-  Sums sums_;
-  const float* values_;
-  SeenKeys waiting_[4] = {};
+  std::int64_t dim_;
+  const Stored* values_;
+  std::int64_t stride_;
+  std::int64_t first_ = 0, count_ = 0;
+  const float* weights_[4] = {};
+  Pair waiting_[4] = {};
   int size_ = 0;
 };
 
-// Rows [first_row, first_row + row_count) of a tile with the query heads of one kv head: pair p is row p / group of
-// them, head p % group of the kv head.
-struct HeadPairs {
-  const AttentionShape& shape;
-  const AttentionTile& tile;
-  const AttentionPart& part;
-
-  std::int64_t count() const { return part.row_count * shape.group; }
-  std::int64_t row_number(std::int64_t p) const { return part.first_row + p / shape.group; }
-  const AttentionRow& row(std::int64_t p) const { return tile.rows[row_number(p)]; }
-  std::int64_t line(std::int64_t p) const {
-    return (row_number(p) * shape.kv_heads + part.kv_head) * shape.group + p % shape.group;
-  }
-  const float* weights(std::int64_t p) const { return tile.scores + line(p) * tile.score_stride; }
-};
-
-// Context columns [column, column + count), whose values lie widened at `values`.
-inline void weigh_chunk(const HeadPairs& pairs, std::int64_t column, std::int64_t count, const float* values,
-                        const Sums& sums) {
-  PairBatch batch(sums, values);
-  for (std::int64_t p = 0; p < pairs.count(); ++p) {
-    const std::int64_t first = larger(pairs.row(p).begin - column, 0);
-    const std::int64_t last = smaller(pairs.row(p).end - column, count);
-    if (first < last) batch.add({pairs.weights(p) + column, p, first, last - first});
+// Ordinals [first, last) of the tile, whose values lie at `values`.
+template <typename Kv>
+inline void weigh_range(const TilePairs& pairs, std::int64_t first, std::int64_t last,
+                        const typename Kv::Stored* values, std::int64_t stride) {
+  PairBatch<Kv> batch(pairs.shape.dim, values, stride);
+  for (std::int64_t r = 0; r < pairs.rows.row_count; ++r) {
+    const KeyRange seen = pairs.context(pairs.rows.rows[r]).within(first, last);
+    if (seen.empty()) continue;
+    pairs.for_each_pair(r, [&](const Pair& pair) { batch.add(pair, seen.first - first, seen.count(), seen.first); });
   }
   batch.flush();
 }
 
+// Few pairs take the values as they are stored; more share what was widened once.
 template <typename Kv>
-void weigh_tails(const HeadPairs& pairs, float* value, const Sums& sums) {
-  const AttentionShape& shape = pairs.shape;
-  const auto& [kv_head, first_row, row_count, begin, end] = pairs.part;
-  const auto* const memory = static_cast<const typename Kv::Stored*>(shape.v);
-  for (std::int64_t r = 0; r < row_count; ++r) {
-    const AttentionRow& row = pairs.tile.rows[first_row + r];
-    for (std::int64_t i = 0; i < row.tail_count; ++i) {
-      widen<Kv>(memory + (row.tail[i] * shape.kv_heads + kv_head) * shape.dim + begin, end - begin, value);
-      PairBatch batch(sums, value);
-      for (std::int64_t p = r * shape.group; p < (r + 1) * shape.group; ++p)
-        batch.add({pairs.weights(p) + pairs.tile.tail_column + i, p, 0, 1});
+void weigh_context(const TilePairs& pairs, const KeyRange& all, float* scratch) {
+  const HeadMemory<Kv> memory(pairs, pairs.shape.v);
+  const std::int64_t dim = pairs.shape.dim, beginning = pairs.beginning();
+  if (pairs.count() <= kFewPairs && dim % kPanel == 0) {
+    memory.for_each_run(beginning + all.first, beginning + all.last,
+                        [&](std::int64_t first, std::int64_t count, const typename Kv::Stored* values) {
+                          weigh_range<Kv>(pairs, first - beginning, first - beginning + count, values,
+                                          memory.slot_size);
+                        });
+    return;
+  }
+  for (std::int64_t first = all.first; first < all.last; first += kKeyChunk) {
+    const std::int64_t last = smaller(first + kKeyChunk, all.last);
+    widen_positions(memory, beginning + first, beginning + last, scratch);
+    weigh_range<KvF32>(pairs, first, last, scratch, attention_padded(dim));
+  }
+}
+
+template <typename Kv>
+void weigh_tails(const TilePairs& pairs, float* values) {
+  const HeadMemory<Kv> memory(pairs, pairs.shape.v);
+  const std::int64_t dim = pairs.shape.dim;
+  for (std::int64_t r = 0; r < pairs.rows.row_count; ++r) {
+    const AttentionRow& row = pairs.rows.rows[r];
+    const KeyRange tail = pairs.tail(row);
+    const std::int64_t skipped = row.tail_begin - pairs.beginning();
+    for (std::int64_t first = tail.first; first < tail.last; first += kKeyChunk) {
+      const std::int64_t count = smaller(kKeyChunk, tail.last - first);
+      widen_slots(memory, row.tail + (first - skipped), count, values);
+      PairBatch<KvF32> batch(dim, values, attention_padded(dim));
+      pairs.for_each_pair(r, [&](const Pair& pair) { batch.add(pair, 0, count, first); });
       batch.flush();
     }
   }
 }
 
-inline void divide_and_store(const HeadPairs& pairs, const Sums& sums) {
-  const std::int64_t begin = pairs.part.begin, end = pairs.part.end;
-  for (std::int64_t p = 0; p < pairs.count(); ++p) {
-    const std::int64_t line = pairs.line(p);
-    float* const out = pairs.tile.out + line * pairs.shape.dim + begin;
-    const F32 denominator = load(sums.denominator_of(p));
-    for_each_vector(end - begin, [&](std::int64_t i, std::int64_t count) {
-      const F32 quotient = div(load(sums.of(p) + i), denominator);
-      store_up_to(out + i, pairs.tile.valid[line] != 0 ? quotient : broadcast(__builtin_nanf("")), count);
-    });
-  }
-}
-
 template <typename Kv>
-void weigh(const AttentionShape& shape, const AttentionTile& tile, const AttentionPart& part, float* scratch) {
-  const HeadPairs pairs{shape, tile, part};
-  const Sums sums{scratch + kKeyChunk * padded_dim(shape.dim), padded_dim(part.end - part.begin)};
-  for (std::int64_t p = 0; p < pairs.count(); ++p)
-    for (std::int64_t i = 0; i < sums.width + kPanel; i += kPanel) store(sums.of(p) + i, broadcast(0.0f));
-  for (std::int64_t column = 0; column < tile.columns; column += kKeyChunk) {
-    const std::int64_t count = smaller(kKeyChunk, tile.columns - column);
-    widen_context<Kv>(shape, tile, shape.v, part.kv_head, column, count, part.begin, part.end, scratch);
-    weigh_chunk(pairs, column, count, scratch, sums);
-  }
-  weigh_tails<Kv>(pairs, scratch, sums);
-  divide_and_store(pairs, sums);
+void sums_of_tile(const TilePairs& pairs, float* scratch) {
+  const KeyRange all = pairs.context_of_all();
+  score_context<Kv>(pairs, all, scratch);
+  score_tails<Kv>(pairs, scratch);
+  softmax(pairs);
+  weigh_context<Kv>(pairs, all, scratch);
+  weigh_tails<Kv>(pairs, scratch);
 }
 
-// --- by stored type
-// -------------------------------------------------------------------------------------------------------
-
-void attention_scores(const AttentionShape& shape, const AttentionTile& tile, std::int64_t kv_head, std::int64_t chunk,
-                      float* scratch) {
+void attention_tile(const AttentionShape& shape, const AttentionRows& rows, std::int64_t kv_head, std::int64_t tile,
+                    float* scratch) {
+  const TilePairs pairs{shape, rows, kv_head, tile, scratch + kKeyChunk * attention_padded(shape.dim)};
   switch (shape.type) {
-    case KvType::f16: scores_of_chunk<KvF16>(shape, tile, kv_head, chunk, scratch); break;
-    case KvType::bf16: scores_of_chunk<KvBf16>(shape, tile, kv_head, chunk, scratch); break;
-    case KvType::f32: scores_of_chunk<KvF32>(shape, tile, kv_head, chunk, scratch); break;
+    case KvType::f16: sums_of_tile<KvF16>(pairs, scratch); break;
+    case KvType::bf16: sums_of_tile<KvBf16>(pairs, scratch); break;
+    case KvType::f32: sums_of_tile<KvF32>(pairs, scratch); break;
   }
 }
 
-void attention_tail_scores(const AttentionShape& shape, const AttentionTile& tile, std::int64_t kv_head,
-                           float* scratch) {
-  switch (shape.type) {
-    case KvType::f16: scores_of_tails<KvF16>(shape, tile, kv_head, scratch); break;
-    case KvType::bf16: scores_of_tails<KvBf16>(shape, tile, kv_head, scratch); break;
-    case KvType::f32: scores_of_tails<KvF32>(shape, tile, kv_head, scratch); break;
+// --- combination
+
+// One pair over the tiles of its rows.
+struct PairTiles {
+  const float* sums;  // of the first tile
+  std::int64_t stride;
+  std::int64_t tiles;
+  std::int64_t width;
+  const float* of(std::int64_t tile) const { return sums + tile * stride; }
+  float largest(std::int64_t tile) const { return of(tile)[width]; }
+  float denominator(std::int64_t tile) const { return of(tile)[width + 1]; }
+
+  // NaN if one of them is.
+  float largest_of_all() const {
+    float most = -kInfinity;
+    for (std::int64_t tile = 0; tile < tiles; ++tile) {
+      if (largest(tile) != largest(tile)) return largest(tile);
+      most = largest(tile) > most ? largest(tile) : most;
+    }
+    return most;
+  }
+};
+
+// Adds tiles [first, first + count), at most sixteen, to `sum` and to the denominator.
+inline void combine_sixteen(const PairTiles& pair, std::int64_t first, std::int64_t count, float most, float* sum,
+                            float& denominator) {
+  float weights[kPanel] = {};
+  for (std::int64_t t = 0; t < count; ++t) weights[t] = pair.largest(first + t) - most;
+  store(weights, exp_f32(load(weights)));
+  const auto exists = [&](std::int64_t t) { return pair.largest(first + t) > -kInfinity; };
+  for (std::int64_t t = 0; t < count; ++t)
+    if (exists(t)) denominator = __builtin_fmaf(weights[t], pair.denominator(first + t), denominator);
+  for (std::int64_t i = 0; i < pair.width; i += kPanel) {
+    F32 acc = load(sum + i);
+    for (std::int64_t t = 0; t < count; ++t)
+      if (exists(t)) acc = fma(broadcast(weights[t]), load(pair.of(first + t) + i), acc);
+    store(sum + i, acc);
   }
 }
 
-void attention_weigh(const AttentionShape& shape, const AttentionTile& tile, const AttentionPart& part,
-                     float* scratch) {
-  switch (shape.type) {
-    case KvType::f16: weigh<KvF16>(shape, tile, part, scratch); break;
-    case KvType::bf16: weigh<KvBf16>(shape, tile, part, scratch); break;
-    case KvType::f32: weigh<KvF32>(shape, tile, part, scratch); break;
-  }
+// One query head of one row: its tiles together, into `out`.
+inline void combine_pair(const PairTiles& pair, std::int64_t dim, float* scratch, float* out) {
+  const float most = pair.largest_of_all();
+  const bool valid = most < kInfinity && most > -kInfinity;
+  float denominator = 0.0f;
+  for (std::int64_t i = 0; i < pair.width; i += kPanel) store(scratch + i, broadcast(0.0f));
+  for (std::int64_t first = 0; valid && first < pair.tiles; first += kPanel)
+    combine_sixteen(pair, first, smaller(kPanel, pair.tiles - first), most, scratch, denominator);
+  for_each_vector(dim, [&](std::int64_t i, std::int64_t count) {
+    const F32 quotient = div(load(scratch + i), broadcast(denominator));
+    store_up_to(out + i, valid ? quotient : broadcast(__builtin_nanf("")), count);
+  });
+}
+
+void attention_combine(const AttentionShape& shape, const AttentionRows& rows, std::int64_t kv_head, float* scratch) {
+  const std::int64_t width = attention_padded(shape.dim), pairs = rows.row_count * shape.group;
+  const std::int64_t floats = attention_sum_floats(shape.dim), stride = shape.kv_heads * pairs * floats;
+  for (std::int64_t r = 0; r < rows.row_count; ++r)
+    for (std::int64_t h = 0; h < shape.group; ++h) {
+      const float* const sums = rows.sums + (kv_head * pairs + r * shape.group + h) * floats;
+      float* const out = rows.out + ((r * shape.kv_heads + kv_head) * shape.group + h) * shape.dim;
+      combine_pair({sums, stride, rows.tiles, width}, shape.dim, scratch, out);
+    }
 }
 
 }  // namespace

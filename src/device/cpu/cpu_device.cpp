@@ -82,7 +82,13 @@ class CpuDevice final : public Device {
     std::memcpy(to.data(), from.data(), from.size());
   }
 
-  void do_download(ConstView from, std::span<std::byte> to) override { std::memcpy(to.data(), from.data(), to.size()); }
+  void do_download(std::span<const Download> parts) override {
+    for (const auto& [from, to] : parts) std::memcpy(to.data(), from.data(), to.size());
+  }
+
+  std::span<const std::byte> do_lend(ConstView from) override {
+    return {from.data(), static_cast<std::size_t>(from.bytes_spanned())};
+  }
 
   std::unique_ptr<const Weight> do_load_weight(std::span<const WeightPart> parts) override {
     return std::make_unique<PackedWeight>(parts, arena_, pool_);
@@ -141,23 +147,26 @@ class CpuDevice final : public Device {
     (memory.type() == DType::f16 ? kernels_.to_f16 : kernels_.to_bf16)(from, to, n);
   }
 
-  void do_kv_copy(const KvViews& kv, ConstView from, ConstView to) override {
+  void do_kv_copy(std::span<const KvViews> layers, ConstView from, ConstView to) override {
+    const bool in_place = safe_in_order(ints(from), ints(to), from.dim(0));
+    for (const KvViews& kv : layers)
+      for (const View& memory : {kv.k, kv.v}) move_slots(memory, from, to, in_place);
+  }
+
+  void move_slots(View memory, ConstView from, ConstView to, bool in_place) {
     const std::int64_t n = from.dim(0);
-    const std::int64_t bytes = kv.k.dim(2) * kv.k.dim(3) * traits(kv.k.type()).block_bytes;
+    const std::int64_t bytes = memory.dim(2) * memory.dim(3) * traits(memory.type()).block_bytes;
     const auto size = static_cast<std::size_t>(bytes);
-    const bool in_place = safe_in_order(ints(from), ints(to), n);
-    for (const View& memory : {kv.k, kv.v}) {
-      const std::byte* source = memory.data();
-      if (!in_place) {
-        std::byte* const read = copies_.at_least(static_cast<std::size_t>(n) * size);
-        for (std::int64_t i = 0; i < n; ++i) std::memcpy(read + i * bytes, source + ints(from)[i] * bytes, size);
-        source = read;
-      }
-      for (std::int64_t i = 0; i < n; ++i) {
-        const std::byte* const slot = source + (in_place ? ints(from)[i] : i) * bytes;
-        std::byte* const target = memory.data() + ints(to)[i] * bytes;
-        if (slot != target) std::memcpy(target, slot, size);
-      }
+    const std::byte* source = memory.data();
+    if (!in_place) {
+      std::byte* const read = copies_.at_least(static_cast<std::size_t>(n) * size);
+      for (std::int64_t i = 0; i < n; ++i) std::memcpy(read + i * bytes, source + ints(from)[i] * bytes, size);
+      source = read;
+    }
+    for (std::int64_t i = 0; i < n; ++i) {
+      const std::byte* const slot = source + (in_place ? ints(from)[i] : i) * bytes;
+      std::byte* const target = memory.data() + ints(to)[i] * bytes;
+      if (slot != target) std::memcpy(target, slot, size);
     }
   }
 

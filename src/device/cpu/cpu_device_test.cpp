@@ -87,7 +87,8 @@ TEST(CpuDevice, ManySlotsAreReadBeforeAnyIsWritten) {
     const Tensor sources = device.tensor(DType::i32, {count}), targets = device.tensor(DType::i32, {count});
     upload<std::int32_t>(device, from, sources);
     upload<std::int32_t>(device, to, targets);
-    device.kv_copy({k_memory, v_memory}, sources, targets);
+    const KvViews layer{k_memory, v_memory};
+    device.kv_copy({&layer, 1}, sources, targets);
     std::vector<float> both(2 * k.size());
     download<float>(device, k_memory, std::span(both).first(k.size()));
     download<float>(device, v_memory, std::span(both).last(v.size()));

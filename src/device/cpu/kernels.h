@@ -46,27 +46,27 @@ static constexpr std::int64_t expanded_panel_bytes(std::int64_t inputs) {
 
 enum class KvType { f16, bf16, f32 };
 
-// Where the keys of one row stand in its line of scores.
+// The keys of one row by their ordinals: [begin, end) are the positions of the same number in its sequence, the others
+// follow in slots of their own.
 struct AttentionRow {
-  std::int64_t begin = 0;  // columns of the shared context it sees
+  std::int64_t begin = 0;
   std::int64_t end = 0;
-  const std::int32_t* tail = nullptr;  // slots behind the context: ancestors and itself
-  std::int64_t tail_count = 0;         // their columns begin at AttentionTile::tail_column
+  const std::int32_t* tail = nullptr;  // slots of the ordinals [tail_begin, tail_end)
+  std::int64_t tail_begin = 0;
+  std::int64_t tail_end = 0;
 };
 
-// Rows of one sequence that are computed together. Column c of the shared context is logical position first + c.
-struct AttentionTile {
+// Rows of one sequence that are computed together. A *pair* is a row and a query head; those of one kv head are
+// numbered row by row.
+struct AttentionRows {
   const AttentionRow* rows = nullptr;
   std::int64_t row_count = 0;
   const std::int32_t* blocks = nullptr;  // of the sequence
-  std::int64_t first = 0;
-  std::int64_t columns = 0;
-  std::int64_t tail_column = 0;
-  const float* q = nullptr;       // [rows, heads, dim]
-  float* out = nullptr;           // [rows, heads, dim]
-  float* scores = nullptr;        // [rows, heads, score_stride]
-  std::uint8_t* valid = nullptr;  // [rows, heads]
-  std::int64_t score_stride = 0;
+  std::int64_t first_tile = 0;           // of 128 ordinals each
+  std::int64_t tiles = 0;
+  const float* q = nullptr;  // [rows, heads, dim]
+  float* out = nullptr;      // [rows, heads, dim]
+  float* sums = nullptr;     // [tiles, kv heads, pairs, attention_sum_floats]
 };
 
 struct AttentionShape {
@@ -80,19 +80,19 @@ struct AttentionShape {
   float scale = 0;
 };
 
-// Some rows of a tile, the query heads of one kv head, some dimensions: a piece of the weighted sums.
-struct AttentionPart {
-  std::int64_t kv_head = 0;
-  std::int64_t first_row = 0;
-  std::int64_t row_count = 0;
-  std::int64_t begin = 0;  // dimensions [begin, end); begin is a multiple of 16
-  std::int64_t end = 0;
-};
+constexpr std::int64_t kTileKeys = 128;                        // ordinals of a tile
+constexpr std::int64_t kKeyChunk = 64;                         // keys or values of a tile that are widened at a time
+constexpr std::int64_t kScoreStride = kTileKeys + 2 * kPanel;  // a vector of scores may reach behind a tile
 
-constexpr std::int64_t kKeyChunk = 64;  // context keys of one unit of work
+static constexpr std::int64_t attention_padded(std::int64_t dim) {
+  return (dim + kPanel - 1) / kPanel * kPanel;
+}
+// The sums of a pair over one tile: the weighted sum of values, the largest score, the denominator.
+static constexpr std::int64_t attention_sum_floats(std::int64_t dim) {
+  return attention_padded(dim) + kPanel;
+}
 static constexpr std::int64_t attention_scratch_floats(std::int64_t dim, std::int64_t pairs) {
-  const std::int64_t padded = (dim + kPanel - 1) / kPanel * kPanel;
-  return kKeyChunk * padded + pairs * (padded + kPanel);
+  return kKeyChunk * attention_padded(dim) + pairs * kScoreStride;
 }
 
 // max over t = scale * x and the sum of exp(t - max), for log_sum_exp.
@@ -113,13 +113,11 @@ struct Kernels {
   LinearKernel linear_f32, linear_f16, linear_bf16;
   LinearKernel linear_q4_0, linear_q4_1, linear_q5_0, linear_q5_1, linear_q8_0, linear_q4_k, linear_q5_k, linear_q6_k;
 
-  // Scores of the context columns of one key chunk, and of the tails, for the query heads of one kv head.
-  void (*attention_scores)(const AttentionShape&, const AttentionTile&, std::int64_t kv_head, std::int64_t chunk,
-                           float* scratch);
-  void (*attention_tail_scores)(const AttentionShape&, const AttentionTile&, std::int64_t kv_head, float* scratch);
-  // Scores of one row and head to exp(s - max).
-  void (*attention_exp)(const AttentionTile&, std::int64_t heads, std::int64_t row, std::int64_t head);
-  void (*attention_weigh)(const AttentionShape&, const AttentionTile&, const AttentionPart&, float* scratch);
+  // The sums of all pairs of one kv head over one tile, counted from the first of the rows.
+  void (*attention_tile)(const AttentionShape&, const AttentionRows&, std::int64_t kv_head, std::int64_t tile,
+                         float* scratch);
+  // The sums of all tiles to the output of the pairs of one kv head.
+  void (*attention_combine)(const AttentionShape&, const AttentionRows&, std::int64_t kv_head, float* scratch);
 
   // The other ops of device.h, for n consecutive elements or one row.
   void (*rms_norm)(const float* x, const float* w, float eps, std::int64_t dim, float* y);

@@ -190,12 +190,22 @@ ExpSum exp_sum(const float* x, float scale, std::int64_t n) {
   ExpSum result{reduce_max(best), 0.0f};
   if (!(result.max < kInfinity && result.max > -kInfinity)) return result;
   const F32 largest = broadcast(result.max);
-  F32 sum = broadcast(0.0f);
-  for_each_vector(n, [&](std::int64_t i, std::int64_t count) {
-    const F32 t = rank_value(mul(factor, load_up_to(x + i, count)));
-    sum = select_first(count, add(sum, exp_f32(sub(t, largest))), sum);
-  });
-  result.sum = add_halves(sum);
+  // Element j goes to lane j mod 256: sixteen vectors of sixteen.
+  F32 sums[kPanel];
+  for (F32& sum : sums) sum = broadcast(0.0f);
+  const auto term = [&](std::int64_t i, std::int64_t count) {
+    return exp_f32(sub(rank_value(mul(factor, load_up_to(x + i, count))), largest));
+  };
+  std::int64_t i = 0;
+  for (; i + kPanel * kPanel <= n; i += kPanel * kPanel)
+    for (int v = 0; v < kPanel; ++v) sums[v] = add(sums[v], term(i + v * kPanel, kPanel));
+  for (int v = 0; i < n; ++v, i += kPanel) {
+    const std::int64_t count = n - i < kPanel ? n - i : kPanel;
+    sums[v] = select_first(count, add(sums[v], term(i, count)), sums[v]);
+  }
+  for (int half = kPanel / 2; half >= 1; half /= 2)
+    for (int v = 0; v < half; ++v) sums[v] = add(sums[v], sums[v + half]);
+  result.sum = add_halves(sums[0]);
   return result;
 }
 

@@ -26,7 +26,10 @@ struct Mask {
 constexpr int kTileRows = 4;                  // sixteen registers hold no more sums
 constexpr int kFloatPanels[] = {4, 2, 1, 1};  // panels side by side for 1, 2, ... rows of float weights
 constexpr int kBlockPanels[] = {4, 2, 1, 1};  // and of block-quantised ones
-constexpr int kWeighedPairs = 4;              // rows and heads whose weighted sums of values run side by side
+constexpr int kScoredGroups = 1;              // of four keys each, side by side when many rows want scores,
+constexpr int kScoredPairs = 2;               // for so many rows and heads
+constexpr int kWeighedPairs = 2;              // rows and heads whose weighted sums of values run side by side,
+constexpr int kWeighedVectors = 2;            // so many vectors of each
 
 inline F32 load(const float* p) {
   return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)};
@@ -44,6 +47,10 @@ inline void store_first(float* p, F32 a, std::int64_t n) {
   float all[16];
   store(all, a);
   __builtin_memcpy(p, all, static_cast<std::size_t>(n) * sizeof(float));
+}
+// Keeps a value in registers: g++ would rather load it anew for each of its uses.
+inline void keep(F32& a) {
+  asm("" : "+x"(a.low), "+x"(a.high));
 }
 inline F32 broadcast(float x) {
   const __m256 v = _mm256_set1_ps(x);
@@ -187,6 +194,25 @@ inline F32 add_halves_of_16(const Sum& sum) {
   return {low, eight(8)};
 }
 
+// Four floats in each of the four quarters.
+inline F32 load_quarters(const float* p) {
+  const __m256 v = _mm256_broadcast_ps(reinterpret_cast<const __m128*>(p));
+  return {v, v};
+}
+// Quarter j of vector i becomes quarter i of vector j.
+inline void turn_quarters(F32 (&v)[4]) {
+  const F32 a = v[0], b = v[1], c = v[2], d = v[3];
+  v[0] = {_mm256_permute2f128_ps(a.low, b.low, 0x20), _mm256_permute2f128_ps(c.low, d.low, 0x20)};
+  v[1] = {_mm256_permute2f128_ps(a.low, b.low, 0x31), _mm256_permute2f128_ps(c.low, d.low, 0x31)};
+  v[2] = {_mm256_permute2f128_ps(a.high, b.high, 0x20), _mm256_permute2f128_ps(c.high, d.high, 0x20)};
+  v[3] = {_mm256_permute2f128_ps(a.high, b.high, 0x31), _mm256_permute2f128_ps(c.high, d.high, 0x31)};
+}
+// Lane 4 i + j becomes the sum of quarter i of vector j, halves first, as dot16 ends.
+inline F32 add_halves_of_quarters(const F32 (&v)[4]) {
+  return {add_halves_1(add_halves_2(v[0].low, v[1].low), add_halves_2(v[2].low, v[3].low)),
+          add_halves_1(add_halves_2(v[0].high, v[1].high), add_halves_2(v[2].high, v[3].high))};
+}
+
 inline F32 load_f16(const std::uint16_t* p) {
   const auto* const halves = reinterpret_cast<const __m128i*>(p);
   return {_mm256_cvtph_ps(_mm_loadu_si128(halves)), _mm256_cvtph_ps(_mm_loadu_si128(halves + 1))};
@@ -320,6 +346,10 @@ struct Dot<8> {
 // calls.
 [[gnu::always_inline]] inline void prefetch(const void* p) {
   _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0);
+}
+// Into the second-level cache only: for what is not needed soon.
+[[gnu::always_inline]] inline void prefetch_far(const void* p) {
+  _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1);
 }
 
 }  // namespace

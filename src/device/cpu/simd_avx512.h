@@ -23,7 +23,10 @@ using Mask = __mmask16;
 constexpr int kTileRows = 8;  // 8 float and 8 integer sums, 8 decoded groups, scale and minimum: 26 registers
 constexpr int kFloatPanels[] = {4, 4, 2, 2, 2, 2, 2, 2};  // panels side by side for 1, 2, ... rows of float weights
 constexpr int kBlockPanels[] = {4, 4, 4, 2, 2, 1, 1, 1};  // and of block-quantised ones
-constexpr int kWeighedPairs = 4;  // rows and heads whose weighted sums of values run side by side
+constexpr int kScoredGroups = 4;                          // of four keys each, side by side when many rows want scores,
+constexpr int kScoredPairs = 2;                           // for so many rows and heads
+constexpr int kWeighedPairs = 4;    // rows and heads whose weighted sums of values run side by side,
+constexpr int kWeighedVectors = 4;  // so many vectors of each
 
 inline __mmask16 first_lanes(std::int64_t n) {
   return static_cast<__mmask16>((1u << n) - 1u);
@@ -40,6 +43,10 @@ inline void store(float* p, F32 a) {
 }
 inline void store_first(float* p, F32 a, std::int64_t n) {
   _mm512_mask_storeu_ps(p, first_lanes(n), a.v);
+}
+// Keeps a value in registers: g++ would rather load it anew for each of its uses.
+inline void keep(F32& a) {
+  asm("" : "+v"(a.v));
 }
 inline F32 broadcast(float x) {
   return {_mm512_set1_ps(x)};
@@ -161,6 +168,22 @@ inline F32 add_halves_of_16(const Sum& sum) {
   return {add_halves_1(low, high)};
 }
 
+// Four floats in each of the four quarters.
+inline F32 load_quarters(const float* p) {
+  return {_mm512_broadcast_f32x4(_mm_loadu_ps(p))};
+}
+// Quarter j of vector i becomes quarter i of vector j.
+inline void turn_quarters(F32 (&v)[4]) {
+  const __m512 low = _mm512_shuffle_f32x4(v[0].v, v[1].v, 0x44), high = _mm512_shuffle_f32x4(v[0].v, v[1].v, 0xee);
+  const __m512 low2 = _mm512_shuffle_f32x4(v[2].v, v[3].v, 0x44), high2 = _mm512_shuffle_f32x4(v[2].v, v[3].v, 0xee);
+  v[0].v = _mm512_shuffle_f32x4(low, low2, 0x88), v[1].v = _mm512_shuffle_f32x4(low, low2, 0xdd);
+  v[2].v = _mm512_shuffle_f32x4(high, high2, 0x88), v[3].v = _mm512_shuffle_f32x4(high, high2, 0xdd);
+}
+// Lane 4 i + j becomes the sum of quarter i of vector j, halves first, as dot16 ends.
+inline F32 add_halves_of_quarters(const F32 (&v)[4]) {
+  return {add_halves_1(add_halves_2(v[0].v, v[1].v), add_halves_2(v[2].v, v[3].v))};
+}
+
 inline F32 load_f16(const std::uint16_t* p) {
   return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))};
 }
@@ -237,6 +260,10 @@ struct Dot {
 // calls.
 [[gnu::always_inline]] inline void prefetch(const void* p) {
   _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0);
+}
+// Into the second-level cache only: for what is not needed soon.
+[[gnu::always_inline]] inline void prefetch_far(const void* p) {
+  _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1);
 }
 
 }  // namespace

@@ -28,7 +28,10 @@ struct Mask {
 constexpr int kTileRows = 4;                  // sixteen registers of integer sums, the others for weights and inputs
 constexpr int kFloatPanels[] = {2, 2, 1, 1};  // panels side by side for 1, 2, ... rows of float weights
 constexpr int kBlockPanels[] = {2, 1, 1, 1};  // and of block-quantised ones
-constexpr int kWeighedPairs = 1;              // rows and heads whose weighted sums of values run side by side
+constexpr int kScoredGroups = 1;              // of four keys each, side by side when many rows want scores,
+constexpr int kScoredPairs = 2;               // for so many rows and heads
+constexpr int kWeighedPairs = 1;              // rows and heads whose weighted sums of values run side by side,
+constexpr int kWeighedVectors = 4;            // so many vectors of each
 
 // The same operation on each of the four registers.
 template <typename Result, typename Operation>
@@ -51,6 +54,10 @@ template <typename Result, typename Operation>
   float all[16];
   store(all, a);
   __builtin_memcpy(p, all, static_cast<std::size_t>(n) * sizeof(float));
+}
+// Keeps a value in registers: g++ would rather load it anew for each of its uses.
+[[gnu::always_inline]] inline void keep(F32& a) {
+  asm("" : "+w"(a.v[0]), "+w"(a.v[1]), "+w"(a.v[2]), "+w"(a.v[3]));
 }
 [[gnu::always_inline]] inline F32 broadcast(float x) {
   const float32x4_t v = vdupq_n_f32(x);
@@ -180,6 +187,22 @@ template <typename Sum>
   });
 }
 
+// Four floats in each of the four quarters.
+[[gnu::always_inline]] inline F32 load_quarters(const float* p) {
+  const float32x4_t v = vld1q_f32(p);
+  return {{v, v, v, v}};
+}
+// Quarter j of vector i becomes quarter i of vector j.
+[[gnu::always_inline]] inline void turn_quarters(F32 (&v)[4]) {
+  const F32 a = v[0], b = v[1], c = v[2], d = v[3];
+  for (int i = 0; i < 4; ++i) v[i] = {{a.v[i], b.v[i], c.v[i], d.v[i]}};
+}
+// Lane 4 i + j becomes the sum of quarter i of vector j, halves first, as dot16 ends.
+[[gnu::always_inline]] inline F32 add_halves_of_quarters(const F32 (&v)[4]) {
+  return each<F32>(
+      [&](int i) { return vpaddq_f32(add_halves_2(v[0].v[i], v[1].v[i]), add_halves_2(v[2].v[i], v[3].v[i])); });
+}
+
 [[gnu::always_inline]] inline F32 load_f16(const std::uint16_t* p) {
   const float16x8_t low = vreinterpretq_f16_u16(vld1q_u16(p)), high = vreinterpretq_f16_u16(vld1q_u16(p + 8));
   return {{vcvt_f32_f16(vget_low_f16(low)), vcvt_high_f32_f16(low), vcvt_f32_f16(vget_low_f16(high)),
@@ -280,6 +303,10 @@ struct Dot {
 
 [[gnu::always_inline]] inline void prefetch(const void* p) {
   __builtin_prefetch(p);
+}
+// Into the second-level cache only: for what is not needed soon.
+[[gnu::always_inline]] inline void prefetch_far(const void* p) {
+  __builtin_prefetch(p, 0, 2);
 }
 
 }  // namespace

@@ -259,6 +259,93 @@ TEST_F(ReferenceAttentionOrder, ValuesAreSummedInLogicalOrderWithFma) {
   EXPECT_THAT(reference_.attend(q_, {high_, {-1.0f}}, {{-e}, {v}}), ElementsAre(fused / (1.0f + e)));
 }
 
+// Keys that count as 0 but for some, by their place among those seen.
+class ReferenceTileOrder : public ReferenceAttentionOrder {
+ protected:
+  using Scores = std::vector<std::pair<std::size_t, float>>;
+  static std::vector<Floats> keys(std::size_t n, const Scores& scores, float others = -1000.0f) {
+    std::vector<Floats> all(n, Floats{others});
+    for (const auto& [i, score] : scores) all[i] = {score};
+    return all;
+  }
+  static std::vector<Floats> values(std::size_t n, const Scores& values) { return keys(n, values, 0.0f); }
+
+  const float e_ = exp_f32(-17.0f);
+  const float tile_apart_ = 1.0f / std::fma(e_, 3.0f, 1.0f);
+};
+
+TEST_F(ReferenceTileOrder, KeysAreSummedInTilesOf128OrdinalsHoweverTheyAreListed) {
+  ASSERT_NE(tile_apart_, 1.0f);
+  const Scores same = {{0, 0}, {125, -17}, {126, -17}, {127, -17}},
+               apart = {{0, 0}, {128, -17}, {129, -17}, {130, -17}};
+  const auto v = values(140, {{0, 1}});
+  for (const AttentionForm form : {AttentionForm::lists, AttentionForm::mask, AttentionForm::eager})
+    for (const std::int64_t ancestors : {0, 1, 10, 12, 13, 139}) {
+      EXPECT_THAT(reference_.attend(q_, keys(140, same), v, ancestors, form), ElementsAre(1.0f));
+      EXPECT_THAT(reference_.attend(q_, keys(140, apart), v, ancestors, form), ElementsAre(tile_apart_));
+    }
+}
+
+TEST_F(ReferenceTileOrder, OrdinalsCountFromTheBeginningOfTheWindow) {
+  const auto v = values(20, {{0, 1}});
+  const Scores low = {{0, 0}, {3, -17}, {4, -17}, {5, -17}};
+  for (const AttentionForm form : {AttentionForm::lists, AttentionForm::mask, AttentionForm::eager})
+    for (const std::int64_t ancestors : {0, 16, 17, 19}) {
+      EXPECT_THAT(reference_.attend(q_, keys(20, low), v, ancestors, form, 122), ElementsAre(1.0f));
+      EXPECT_THAT(reference_.attend(q_, keys(20, low), v, ancestors, form, 125), ElementsAre(tile_apart_));
+      EXPECT_THAT(reference_.attend(q_, keys(20, low), v, ancestors, form, 128), ElementsAre(1.0f));
+    }
+}
+
+TEST_F(ReferenceTileOrder, AWindowThatBeginsInsideTheTreeStillCountsWhatItHides) {
+  const auto v = values(20, {{0, 1}});
+  const Scores low = {{0, 0}, {3, -17}, {4, -17}, {5, -17}};
+  for (const AttentionForm form : {AttentionForm::lists, AttentionForm::mask, AttentionForm::eager})
+    for (const std::int64_t hidden : {1, 7, 122}) {
+      EXPECT_THAT(reference_.attend(q_, keys(20, low), v, 19, form, 122, hidden), ElementsAre(1.0f));
+      EXPECT_THAT(reference_.attend(q_, keys(20, low), v, 19, form, 125, hidden), ElementsAre(tile_apart_));
+    }
+}
+
+TEST_F(ReferenceTileOrder, TilesAreCombinedAscendingWithFma) {
+  const auto k = keys(300, {{0, 0}, {128, 0}, {256, 0}});
+  for (const AttentionForm form : {AttentionForm::lists, AttentionForm::mask, AttentionForm::eager}) {
+    const auto attend = [&](float a, float b, float c) {
+      return reference_.attend(q_, k, values(300, {{0, a}, {128, b}, {256, c}}), 0, form);
+    };
+    EXPECT_THAT(attend(1, kBig, -kBig), ElementsAre(0.0f));
+    EXPECT_THAT(attend(kBig, -kBig, 1), ElementsAre(1.0f / 3.0f));
+    // w * acc rounds; fused with the sum it does not.
+    const float w = exp_f32(-1.0f), v = 1 + 0x1p-12f;
+    ASSERT_NE(std::fma(w, v, -w), w * v - w);
+    EXPECT_THAT(reference_.attend(q_, keys(300, {{0, 0}, {130, -1}}), values(300, {{0, -w}, {130, v}}), 0, form),
+                ElementsAre(std::fma(w, v, -w) / std::fma(w, 1.0f, 1.0f)));
+  }
+}
+
+TEST_F(ReferenceTileOrder, AccumulatorsStartAtPlusZeroAlsoWithOneTile) {
+  for (const AttentionForm form : {AttentionForm::lists, AttentionForm::mask, AttentionForm::eager})
+    EXPECT_EQ(std::bit_cast<std::uint32_t>(reference_.attend(q_, {high_}, {{-0.0f}}, 0, form)[0]), 0u);
+}
+
+TEST_F(ReferenceTileOrder, ATileWithoutAFiniteScoreDoesNotExistAndANanAnywhereIsTheResult) {
+  const float kMinus = -kInfinity;
+  auto v = values(300, {{0, 1}});
+  for (std::size_t i = 128; i < 256; ++i) v[i] = {kNan};
+  auto k = keys(300, {{0, 0}});
+  for (std::size_t i = 128; i < 256; ++i) k[i] = {kMinus};
+  for (const AttentionForm form : {AttentionForm::lists, AttentionForm::mask, AttentionForm::eager}) {
+    EXPECT_THAT(reference_.attend(q_, k, v, 0, form), ElementsAre(1.0f));
+    for (const float bad : {kNan, kInfinity})
+      for (const std::size_t at : {5u, 200u, 299u}) {
+        auto other = k;
+        other[at] = {bad};
+        EXPECT_TRUE(std::isnan(reference_.attend(q_, other, v, 0, form)[0])) << at;
+      }
+    EXPECT_TRUE(std::isnan(reference_.attend(q_, keys(300, {}, kMinus), v, 0, form)[0]));
+  }
+}
+
 TEST_F(ReferenceAttentionOrder, OneDivisionEndsIt) {
   ASSERT_NE(5.0f / 3.0f, 5.0f * (1.0f / 3.0f));
   EXPECT_THAT(reference_.attend(q_, {high_, high_, high_}, {{1}, {1}, {3}}), ElementsAre(5.0f / 3.0f));
@@ -336,10 +423,10 @@ class ReferenceLogSumExpOrder : public ReferenceOrder {
   const float small_ = exp_f32(-17.0f);
 };
 
-TEST_F(ReferenceLogSumExpOrder, TermsGoToSixteenLanesAscending) {
-  const Floats same_lane = terms(64, {{0, 0}, {16, -17}, {32, -17}, {48, -17}});
-  const Floats small_first = terms(64, {{0, -17}, {16, -17}, {32, -17}, {48, 0}});
-  const Floats lane_of_their_own = terms(64, {{0, 0}, {1, -17}, {17, -17}, {33, -17}});
+TEST_F(ReferenceLogSumExpOrder, TermsGoTo256LanesAscending) {
+  const Floats same_lane = terms(1024, {{0, 0}, {256, -17}, {512, -17}, {768, -17}});
+  const Floats small_first = terms(1024, {{0, -17}, {256, -17}, {512, -17}, {768, 0}});
+  const Floats lane_of_their_own = terms(1024, {{0, 0}, {1, -17}, {257, -17}, {513, -17}});
   ASSERT_NE(log_of(((small_ + small_) + small_) + 1.0f), 0.0f);
   EXPECT_EQ(reference_.log_sum_exp(same_lane), 0.0f);
   EXPECT_EQ(reference_.log_sum_exp(small_first), log_of(((small_ + small_) + small_) + 1.0f));
@@ -349,9 +436,10 @@ TEST_F(ReferenceLogSumExpOrder, TermsGoToSixteenLanesAscending) {
 TEST_F(ReferenceLogSumExpOrder, LanesAreAddedInHalves) {
   const float together = log_of(1.0f + ((small_ + small_) + (small_ + small_)));
   ASSERT_NE(together, 0.0f);
-  EXPECT_EQ(reference_.log_sum_exp(terms(16, {{0, 0}, {1, -17}, {9, -17}, {3, -17}, {5, -17}})), together);
-  EXPECT_EQ(reference_.log_sum_exp(terms(16, {{0, 0}, {8, -17}, {4, -17}, {2, -17}, {1, -17}})), 0.0f)
-      << "each meets lane 0 alone";
+  EXPECT_EQ(reference_.log_sum_exp(terms(256, {{0, 0}, {1, -17}, {129, -17}, {3, -17}, {131, -17}})), together);
+  Floats each_alone = terms(256, {{0, 0}});
+  for (std::size_t half = 128; half >= 1; half /= 2) each_alone[half] = -17;
+  EXPECT_EQ(reference_.log_sum_exp(each_alone), 0.0f) << "each meets lane 0 alone";
 }
 
 TEST_F(ReferenceLogSumExpOrder, TheLogarithmAndItsSumWithTheMaximumAreDouble) {
@@ -394,7 +482,7 @@ TEST_F(ReferenceOrder, KvCopyByHand) {
   const KvViews kv{k.view().reshaped({3, 2, 1, 1}), v.view().reshaped({3, 2, 1, 1})};
   const PlacedTensor from = place(device, DType::i32, std::vector<std::int32_t>{5, 0, 0}, 1);
   const PlacedTensor to = place(device, DType::i32, std::vector<std::int32_t>{0, 5, 3}, 1);
-  device.kv_copy(kv, from.view().reshaped({3}), to.view().reshaped({3}));
+  device.kv_copy({&kv, 1}, from.view().reshaped({3}), to.view().reshaped({3}));
   EXPECT_THAT(k.values<float>(), ElementsAre(5, 1, 2, 0, 4, 0));
   EXPECT_THAT(v.values<float>(), ElementsAre(15, 11, 12, 10, 14, 10));
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -84,9 +85,9 @@ class ReferenceCalls {
   }
 
   // One query, with scale 1, over keys in logical order; all but the last are context or, the last `ancestors` of
-  // those, ancestors.
+  // those, ancestors. The first has the ordinal `begin`; if all are ancestors, so are `hidden` ones before it.
   Floats attend(const Floats& q, const std::vector<Floats>& k, const std::vector<Floats>& v, std::int64_t ancestors = 0,
-                AttentionForm form = AttentionForm::lists) {
+                AttentionForm form = AttentionForm::lists, std::int64_t begin = 0, std::int64_t hidden = 0) {
     AttentionScenario s({.rows = 1,
                          .sequences = 1,
                          .longest_prefix = 0,
@@ -95,16 +96,18 @@ class ReferenceCalls {
                          .group = 1,
                          .dim = static_cast<std::int64_t>(q.size())},
                         1);
-    const auto keys = static_cast<std::int64_t>(k.size());
+    const auto keys = begin + static_cast<std::int64_t>(k.size());
+    const Floats unseen(static_cast<std::size_t>(begin) * q.size(), std::numeric_limits<float>::quiet_NaN());
     s.query = q;
-    s.k = {{}};
-    s.v = {{}};
+    s.k = {unseen};
+    s.v = {unseen};
     for (const Floats& key : k) s.k[0].insert(s.k[0].end(), key.begin(), key.end());
     for (const Floats& value : v) s.v[0].insert(s.v[0].end(), value.begin(), value.end());
     s.written = {keys};
     s.blocks_per_sequence = (keys + 3) / 4;
     s.blocks = s.blocks_per_sequence + 1;
-    s.rows = {{.sequence = 0, .position = keys - 1, .begin = 0, .end = keys - 1 - ancestors, .ancestors = {}}};
+    s.rows = {
+        {.sequence = 0, .position = keys - 1, .begin = begin, .end = keys - 1 - ancestors - hidden, .ancestors = {}}};
     for (std::int64_t p = keys - 1 - ancestors; p < keys - 1; ++p) s.rows[0].ancestors.push_back(p);
     return run_attention(*device, s, DType::f32, form, 1, 1.0f);
   }

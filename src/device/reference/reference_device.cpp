@@ -8,6 +8,7 @@
 #include <numeric>
 #include <vector>
 
+#include "base/arithmetic.h"
 #include "base/error.h"
 #include "base/float16.h"
 #include "base/math.h"
@@ -82,12 +83,6 @@ class RowWeight final : public Weight {
   }
   std::vector<Part> parts_;
 };
-
-float add_halves(float (&lane)[16]) {
-  for (int half = 8; half >= 1; half /= 2)
-    for (int j = 0; j < half; ++j) lane[j] += lane[j + half];
-  return lane[0];
-}
 
 float dot16(const float* a, const float* b, std::int64_t n) {
   float lane[16] = {};
@@ -179,7 +174,13 @@ class ReferenceDevice final : public Device {
     std::memcpy(to.data(), from.data(), from.size());
   }
 
-  void do_download(ConstView from, std::span<std::byte> to) override { std::memcpy(to.data(), from.data(), to.size()); }
+  void do_download(std::span<const Download> parts) override {
+    for (const auto& [from, to] : parts) std::memcpy(to.data(), from.data(), to.size());
+  }
+
+  std::span<const std::byte> do_lend(ConstView from) override {
+    return {from.data(), static_cast<std::size_t>(from.bytes_spanned())};
+  }
 
   std::unique_ptr<const Weight> do_load_weight(std::span<const WeightPart> parts) override {
     return std::make_unique<RowWeight>(parts);
@@ -289,16 +290,19 @@ class ReferenceDevice final : public Device {
     }
   }
 
-  void do_kv_copy(const KvViews& kv, ConstView from, ConstView to) override {
-    for (const View& memory : {kv.k, kv.v}) {
-      const auto slots = memory.reshaped({memory.dim(0) * memory.dim(1), memory.dim(2), memory.dim(3)});
-      const auto bytes = static_cast<std::size_t>(slots.rows(0, 1).bytes_spanned());
-      std::vector<std::byte> read(static_cast<std::size_t>(from.dim(0)) * bytes);
-      for (std::int64_t i = 0; i < from.dim(0); ++i)
-        std::memcpy(read.data() + static_cast<std::size_t>(i) * bytes, slots.rows(ints(from)[i], 1).data(), bytes);
-      for (std::int64_t i = 0; i < to.dim(0); ++i)
-        std::memcpy(slots.rows(ints(to)[i], 1).data(), read.data() + static_cast<std::size_t>(i) * bytes, bytes);
-    }
+  void do_kv_copy(std::span<const KvViews> layers, ConstView from, ConstView to) override {
+    for (const KvViews& kv : layers)
+      for (const View& memory : {kv.k, kv.v}) move_slots(memory, from, to);
+  }
+
+  static void move_slots(View memory, ConstView from, ConstView to) {
+    const auto slots = memory.reshaped({memory.dim(0) * memory.dim(1), memory.dim(2), memory.dim(3)});
+    const auto bytes = static_cast<std::size_t>(slots.rows(0, 1).bytes_spanned());
+    std::vector<std::byte> read(static_cast<std::size_t>(from.dim(0)) * bytes);
+    for (std::int64_t i = 0; i < from.dim(0); ++i)
+      std::memcpy(read.data() + static_cast<std::size_t>(i) * bytes, slots.rows(ints(from)[i], 1).data(), bytes);
+    for (std::int64_t i = 0; i < to.dim(0); ++i)
+      std::memcpy(slots.rows(ints(to)[i], 1).data(), read.data() + static_cast<std::size_t>(i) * bytes, bytes);
   }
 
   static std::int64_t slot_of(const RowTables& rows, std::int64_t block_size, std::int64_t r, std::int64_t position) {
@@ -329,9 +333,9 @@ class ReferenceDevice final : public Device {
     for (std::int64_t i = 0; i < dim; ++i) out[static_cast<std::size_t>(i)] = load(memory, base + i);
   }
 
-  // One head of one row over the slots it sees.
+  // One head of one row over the slots it sees, the first of which has the ordinal `begin`: tile by tile.
   static void attend(const float* q, const KvViews& kv, std::int64_t kv_head, const std::vector<std::int64_t>& slots,
-                     float scale, float* out) {
+                     std::int64_t begin, float scale, float* out) {
     const std::int64_t dim = kv.k.dim(3);
     std::vector<float> head(static_cast<std::size_t>(dim)), score;
     float largest = -kInfinity;
@@ -346,13 +350,24 @@ class ReferenceDevice final : public Device {
       std::fill(out, out + dim, kNan);
       return;
     }
-    std::vector<float> sum(static_cast<std::size_t>(dim));
+    std::vector<float> sum(static_cast<std::size_t>(dim)), tile_sum(static_cast<std::size_t>(dim));
     float denominator = 0;
-    for (std::size_t j = 0; j < slots.size(); ++j) {
-      const float e = exp_f32(score[j] - largest);
-      denominator = denominator + e;
-      load_head(kv.v, slots[j], kv_head, head);
-      for (std::size_t i = 0; i < sum.size(); ++i) sum[i] = std::fma(e, head[i], sum[i]);
+    for (std::size_t first = 0, end; first < slots.size(); first = end) {
+      const auto inside = static_cast<std::size_t>((begin + static_cast<std::int64_t>(first)) % kKeyTile);
+      end = std::min(slots.size(), first + static_cast<std::size_t>(kKeyTile) - inside);
+      const float tile_largest = *std::max_element(&score[first], score.data() + end);
+      if (tile_largest == -kInfinity) continue;
+      float tile_denominator = 0;
+      std::fill(tile_sum.begin(), tile_sum.end(), 0.0f);
+      for (std::size_t j = first; j < end; ++j) {
+        const float e = exp_f32(score[j] - tile_largest);
+        tile_denominator = tile_denominator + e;
+        load_head(kv.v, slots[j], kv_head, head);
+        for (std::size_t i = 0; i < sum.size(); ++i) tile_sum[i] = std::fma(e, head[i], tile_sum[i]);
+      }
+      const float w = exp_f32(tile_largest - largest);
+      denominator = std::fma(w, tile_denominator, denominator);
+      for (std::size_t i = 0; i < sum.size(); ++i) sum[i] = std::fma(w, tile_sum[i], sum[i]);
     }
     for (std::size_t i = 0; i < sum.size(); ++i) out[i] = sum[i] / denominator;
   }
@@ -367,7 +382,7 @@ class ReferenceDevice final : public Device {
         const std::int64_t r = i / heads, h = i % heads;
         if (r != listed) slots = visible_slots(rows, kv.k.dim(1), r);
         listed = r;
-        attend(floats(q, r) + h * dim, kv, h / group, slots, scale, floats(out, r) + h * dim);
+        attend(floats(q, r) + h * dim, kv, h / group, slots, ints(rows.begin)[r], scale, floats(out, r) + h * dim);
       }
     });
   }
@@ -382,34 +397,54 @@ class ReferenceDevice final : public Device {
     });
   }
 
-  // Scores of every column first, then the softmax, then the weighted sum; hidden columns are left out of each.
+  // Scores of every column first, then the softmax of every tile, then the weighted sums; hidden columns are left out
+  // of each.
   static void attend_eager(const float* q, const KvViews& kv, const RowTables& rows, std::int64_t r,
                            std::int64_t kv_head, float scale, float* out) {
+    struct Tile {
+      float largest = -kInfinity, denominator = 0;
+      std::vector<float> sum = {};
+    };
     const std::int64_t columns = rows.mask.dim(3), dim = kv.k.dim(3), block_size = kv.k.dim(1);
     const auto* hidden = reinterpret_cast<const std::uint8_t*>(rows.mask.data()) + r * columns;
     std::vector<float> weight(static_cast<std::size_t>(columns)), head(static_cast<std::size_t>(dim));
-    float largest = -kInfinity, denominator = 0;
+    std::vector<std::size_t> tile_of(static_cast<std::size_t>(columns));
+    std::vector<Tile> tiles;
+    std::int64_t ordinal = ints(rows.begin)[r];
     bool has_nan = false;
     for (std::int64_t c = 0; c < columns; ++c) {
       if (hidden[c]) continue;
+      if (tiles.empty() || ordinal % kKeyTile == 0) tiles.push_back({.sum = std::vector<float>(head.size())});
+      ++ordinal;
+      tile_of[static_cast<std::size_t>(c)] = tiles.size() - 1;
       load_head(kv.k, slot_of(rows, block_size, r, c), kv_head, head);
       float& score = weight[static_cast<std::size_t>(c)];
       score = scale * dot16(q, head.data(), dim);
       has_nan = has_nan || std::isnan(score);
-      largest = std::max(largest, score);
+      tiles.back().largest = std::max(tiles.back().largest, score);
     }
     for (std::int64_t c = 0; c < columns; ++c) {
       if (hidden[c]) continue;
+      Tile& tile = tiles[tile_of[static_cast<std::size_t>(c)]];
       float& e = weight[static_cast<std::size_t>(c)];
-      e = exp_f32(e - largest);
-      denominator = denominator + e;
+      e = exp_f32(e - tile.largest);
+      tile.denominator = tile.denominator + e;
     }
-    std::fill(out, out + dim, 0.0f);
     for (std::int64_t c = 0; c < columns; ++c) {
       if (hidden[c]) continue;
+      std::vector<float>& sum = tiles[tile_of[static_cast<std::size_t>(c)]].sum;
       load_head(kv.v, slot_of(rows, block_size, r, c), kv_head, head);
-      for (std::int64_t i = 0; i < dim; ++i)
-        out[i] = std::fma(weight[static_cast<std::size_t>(c)], head[static_cast<std::size_t>(i)], out[i]);
+      for (std::size_t i = 0; i < sum.size(); ++i)
+        sum[i] = std::fma(weight[static_cast<std::size_t>(c)], head[i], sum[i]);
+    }
+    float largest = -kInfinity, denominator = 0;
+    for (const Tile& tile : tiles) largest = std::max(largest, tile.largest);
+    std::fill(out, out + dim, 0.0f);
+    for (const Tile& tile : tiles) {
+      if (tile.largest == -kInfinity) continue;
+      const float w = exp_f32(tile.largest - largest);
+      denominator = std::fma(w, tile.denominator, denominator);
+      for (std::int64_t i = 0; i < dim; ++i) out[i] = std::fma(w, tile.sum[static_cast<std::size_t>(i)], out[i]);
     }
     for (std::int64_t i = 0; i < dim; ++i) out[i] = has_nan || !std::isfinite(largest) ? kNan : out[i] / denominator;
   }
@@ -461,10 +496,11 @@ class ReferenceDevice final : public Device {
   void do_log_sum_exp(ConstView x, float scale, View y) override {
     for (std::int64_t r = 0; r < x.dim(0); ++r) {
       const float* row = floats(x, r);
-      float largest = -kInfinity, lane[16] = {};
+      float largest = -kInfinity, lane[kVocabularyLanes] = {};
       for (std::int64_t c = 0; c < x.dim(1); ++c) largest = std::max(largest, rank_value(scale * row[c]));
       if (std::isfinite(largest)) {
-        for (std::int64_t c = 0; c < x.dim(1); ++c) lane[c % 16] += exp_f32(rank_value(scale * row[c]) - largest);
+        for (std::int64_t c = 0; c < x.dim(1); ++c)
+          lane[static_cast<std::size_t>(c) % kVocabularyLanes] += exp_f32(rank_value(scale * row[c]) - largest);
         largest = static_cast<float>(double{largest} + log_f64(add_halves(lane)));
       }
       floats(y)[r] = largest;
