@@ -7,7 +7,7 @@ export JOBS FUZZ_SECONDS
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo build model test test-fast test-arm test-includes test-tsan test-train test-report bench fuzz format format-check clean
+.PHONY: help demo build model test test-slow test-fast test-arm test-includes test-tsan test-train test-report bench fuzz format format-check clean
 
 help: ## list what make can do
 	@echo "Espalier: speculation changes the speed, never the text. Start with: make demo"
@@ -24,8 +24,11 @@ build: ## build the program: build/bin/espalier
 model: ## fetch the default model into models/ (98 MB, checked)
 	@scripts/setup model && python3 scripts/fetch_model.py
 
-test: ## all tests, under sanitizers too, fuzzers, both compilers, format
+test: ## what a change has to pass: format, tests, sanitizers, fuzzers, both compilers
 	@scripts/test
+
+test-slow: ## the tests that take too long for every change
+	@scripts/test slow
 
 test-fast: ## only the fast tests of the release build
 	@scripts/test fast

@@ -1,9 +1,15 @@
 # One library per folder: espalier_library(NAME SOURCES ... LINKS ... TESTS ...).
 # LINKS is the folder's "may include" line of docs/architecture.md; TESTS become one program NAME_test; HEADERS are the
 # precompiled ones, where they are not those of other folders. espalier_test(NAME SOURCES ... LINKS ...) is a test program
-# without a library; SHARDS is into how many processes sanitizers cut a long one.
+# without a library; SHARDS is into how many processes sanitizers cut a long one, SLOW a filter of its tests that only
+# `make test-slow` runs (under sanitizers none of them is left out).
+#
+# Every test has a label: fast (`make test`), slow (`make test-slow`), or logic: tests of folders that do not compute
+# (below), which `make test` runs under sanitizers and not a second time in the release build.
 
 include(GoogleTest)
+
+add_custom_target(logic_tests)
 
 add_library(espalier_flags INTERFACE)
 target_include_directories(espalier_flags INTERFACE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
@@ -69,7 +75,7 @@ function(espalier_precompile target headers)
 endfunction()
 
 function(espalier_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "LABEL;TIMEOUT;SHARDS" "SOURCES;LINKS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "LABEL;SLOW;TIMEOUT;SHARDS" "SOURCES;LINKS")
   if(NOT arg_LABEL)
     set(arg_LABEL fast)
   endif()
@@ -88,8 +94,17 @@ function(espalier_test name)
   if(ESPALIER_SANITIZE)
     espalier_whole_program_test(${name} ${arg_LABEL} ${arg_SHARDS})
   else()
-    gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 PROPERTIES LABELS ${arg_LABEL} TIMEOUT ${arg_TIMEOUT})
+    set(others *)
+    if(arg_SLOW)
+      set(others -${arg_SLOW})
+      espalier_discover_tests(${name} ${arg_SLOW} slow 1200)
+    endif()
+    espalier_discover_tests(${name} ${others} ${arg_LABEL} ${arg_TIMEOUT})
   endif()
+endfunction()
+
+function(espalier_discover_tests name filter label timeout)
+  gtest_discover_tests(${name} TEST_FILTER ${filter} DISCOVERY_TIMEOUT 60 PROPERTIES LABELS ${label} TIMEOUT ${timeout})
 endfunction()
 
 # Under sanitizers a program is one test of ctest, or SHARDS of them, and not one for each of its tests: leaks are looked
@@ -129,6 +144,14 @@ function(espalier_library name)
   endif()
   espalier_precompile(espalier_${name} ${headers})
   if(ESPALIER_TESTS AND arg_TESTS)
-    espalier_test(${name}_test SOURCES ${arg_TESTS} LINKS espalier_${name} ${arg_TEST_LINKS})
+    set(label fast)
+    if(NOT ESPALIER_SANITIZE AND NOT name IN_LIST ESPALIER_COMPUTING_FOLDERS)
+      set(label logic)
+    endif()
+    espalier_test(${name}_test LABEL ${label} SOURCES ${arg_TESTS} LINKS espalier_${name} ${arg_TEST_LINKS})
+    if(label STREQUAL logic)
+      set_target_properties(${name}_test PROPERTIES EXCLUDE_FROM_ALL ON)
+      add_dependencies(logic_tests ${name}_test)
+    endif()
   endif()
 endfunction()

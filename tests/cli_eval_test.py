@@ -217,7 +217,7 @@ class EvalRun(EvalTest):
                          hashlib.sha256(self.data.read_bytes()).hexdigest())
         self.assertEqual(configuration["draft"]["drafters"], "ngram")
         self.assertEqual((configuration["sampling"]["seed"], configuration["sampling"]["max_tokens"]), (4, 24))
-        self.assertEqual(configuration["engine"]["threads"], 2)
+        self.assertEqual((configuration["engine"]["threads"], configuration["arithmetic"]), (2, 2))
 
     def test_the_manifest_names_the_head_that_was_used(self):
         head = DATA / "heads" / "medusa-d"
@@ -368,6 +368,15 @@ class EvalRun(EvalTest):
         self.write(PROMPTS[:2])
         self.refused("configuration.data.files", "--draft", "ngram", "--resume")
         self.refused("no manifest.json, expected the directory of a run to resume", "--resume", out=self.folder / "none")
+
+    def test_a_run_of_another_arithmetic_is_refused_by_both_numbers(self):
+        self.good("--draft", "none")
+        manifest = self.read("manifest.json")
+        del manifest["configuration"]["arithmetic"]
+        (self.out / "manifest.json").write_text(json.dumps({**manifest, "commit": "older"}))
+        message = f"{self.out / 'manifest.json'}: arithmetic 1, this program computes with 2: "
+        self.refused(message, "--draft", "none", "--resume")
+        self.refused(message, "--draft", "ngram", "--baseline-run", self.out, out=self.folder / "new")
 
     def test_a_run_whose_finished_turns_no_longer_come_out_is_refused(self):
         self.good("--draft", "ngram")

@@ -52,7 +52,7 @@ class Generate(unittest.TestCase):
         self.assertEqual(result.returncode, 0, result.stderr)
         answer = json.loads(result.stdout)
         self.assertEqual(list(answer), ["text", "tokens", "prompt_tokens", "finish_reason", "prefill_seconds",
-                                        "decode_seconds", "tokens_per_second", "seed", "model", "device", "isa", "mode",
+                                        "decode_seconds", "tokens_per_second", "seed", "model", "device", "isa", "arithmetic", "mode",
                                         "options", "draft", "draft_reason", "tree", "budget", "rounds", "accept_lengths",
                                         "accept_L", "tau",
                                         "draft_seconds", "prepare_seconds", "verify_seconds", "accept_seconds",
@@ -239,6 +239,7 @@ class Speculation(unittest.TestCase):
             self.assertEqual([file.suffix for file in files], ["", ".json"])
             second = self.answer(*flags, environment=cache)["budget"]
             self.assertEqual(first["step_times"]["seconds"], second["step_times"]["seconds"])
+            self.assertEqual(json.loads(files[1].read_text())["way"]["arithmetic"], "2")
             self.answer(*flags, "--threads", "1", environment=cache)
             self.assertEqual(len(list(Path(folder).rglob("*.json"))), 1 if os.cpu_count() == 1 else 2)
             files[1].write_text("{")
@@ -521,7 +522,8 @@ class Chat(unittest.TestCase):
     def test_ctrl_c_stops_the_answer_not_the_program(self):
         master, slave = pty.openpty()
         process = subprocess.Popen([str(ESPALIER), "chat", "--model", MODEL, "--mode", "reference", "-n", "400", "--ignore-eos"],
-                                   stdin=slave, stdout=slave, stderr=slave, start_new_session=True)
+                                   stdin=slave, stdout=slave, stderr=slave, start_new_session=True,
+                                   env={**os.environ, "TERM": "dumb"})  # plain lines; cli_chat_test.py edits
         os.close(slave)
         self.read_until(master, b"> ")
         os.write(master, b"hello\n")
@@ -558,7 +560,9 @@ class OtherCommands(unittest.TestCase):
         self.assertEqual((readable.returncode, readable.stderr), (0, ""))
         self.assertIn("family: llama", readable.stdout)
         object = json.loads(run("inspect", "--json", str(DATA / "tiny" / "pangu7b")).stdout)
-        self.assertEqual(object["model"]["family"], "pangu")
+        self.assertEqual((object["model"]["family"], object["arithmetic"]), ("pangu", 2))
+        self.assertIn("arithmetic: 2\n", readable.stdout)
+        self.assertEqual(json.loads(run("inspect", "--cpu", "--json").stdout)["arithmetic"], 2)
         self.assertTrue(object["model"]["output_bias"])
         self.assertIn("problem", object["text"])
         self.assertIn("blk.0.attn_q.weight", run("inspect", "-v", MODEL).stdout)

@@ -170,6 +170,27 @@ class Traces(RecordTest):
         self.assertEqual(self.good("replay", self.trace, "--turn", 2).count('turn 2 (prompt "chat", turn 2)'), 1)
         self.refused("expected 1 to 3", "replay", self.trace, "--turn", 4)
 
+    def test_a_conversation_replays_whatever_was_changed_in_it(self):
+        commands = ["hello", "/set temperature 1.2", "/set seed 5", "/regen", "/system be brief", "again", "/undo", "a", "b", "c",
+                    "/reset", "d", "/set temperature 0", "e"]
+        result = self.run_program("chat", "--model", MODEL, "-n", 12, "--ignore-eos", "--context", 128, "--draft", "ngram",
+                                  "--trace", self.trace, text="\n".join(commands) + "\n")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("left out", result.stderr)
+        self.assertEqual(self.good("replay", self.trace).count("identical"), 8)
+
+    def test_an_interrupt_ends_a_replay(self):
+        self.good("chat", "--model", MODEL, "-n", 12, "--ignore-eos", "--draft", "ngram", "--trace", self.trace,
+                  text="one two one two\n/reset\n" * 30)
+        process = subprocess.Popen([str(ESPALIER), "replay", str(self.trace), "--checked"], stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, text=True, env={**os.environ, "XDG_CACHE_HOME": CACHE.name},
+                                   preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler))
+        self.assertIn("identical", process.stdout.readline())
+        process.send_signal(signal.SIGINT)
+        shown, told = process.communicate(timeout=120)
+        self.assertEqual((process.returncode, told), (130, "espalier: interrupted\n"))
+        self.assertLess(shown.count("identical"), 29)
+
     def test_a_trace_cut_anywhere_is_readable_up_to_its_last_whole_turn(self):
         self.chat()
         whole = self.trace.read_bytes()
@@ -216,6 +237,7 @@ class Traces(RecordTest):
         self.generate("--draft", "none")
         (_, header), (turn, _) = frames_of(self.trace.read_bytes())
         for field, value, message in [("schema", 1, "a trace of schema"), ("version", "0.0.9", "a trace of version"),
+                                      ("arithmetic", 1, f"{self.trace}: arithmetic 1, this program computes with 2"),
                                       ("kind", "log", "expected a trace of espalier")]:
             self.trace.write_bytes(compress(json.dumps({**json.loads(header), field: value})) + turn)
             for command in (["trace", "show"], ["trace", "stats"], ["replay"]):
@@ -392,6 +414,7 @@ class Dumps(RecordTest):
         path = self.folder / self.fail_an_answer("--draft", "none")
         dump = json.loads(path.read_text())
         for field, value, message in [("schema", 7, "a dump of schema"), ("version", "0.0.9", "a dump of version"),
+                                      ("arithmetic", 1, f"{path}: arithmetic 1, this program computes with 2"),
                                       ("kind", "trace", "expected a dump of espalier"), ("prompt", [], "expected a prompt")]:
             path.write_text(json.dumps({**dump, field: value}))
             self.refused(message, "replay", path)

@@ -29,7 +29,7 @@ class DefaultModel : public ::testing::Test {
 };
 
 void expect_pinned_bits(Device& device) {
-  const auto pinned = nlohmann::json::parse(read_text_file(data_path("digests.json"))).get<Digests>();
+  const Digests pinned = pinned_digests();
   for (const auto& [name, digests] : default_model_digests(device))
     for (const auto& [what, digest] : digests) EXPECT_EQ(digest, pinned.at(name).at(what)) << name << ": " << what;
 }

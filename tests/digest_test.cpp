@@ -1,9 +1,5 @@
 #include <gtest/gtest.h>
 
-#include <fstream>
-#include <nlohmann/json.hpp>
-
-#include "base/mapped_file.h"
 #include "digests.h"
 #include "testing/engine.h"
 
@@ -11,7 +7,7 @@ namespace espalier::testing {
 namespace {
 
 void expect_pinned(const Digests& computed) {
-  const auto pinned = nlohmann::json::parse(read_text_file(data_path("digests.json"))).get<Digests>();
+  const Digests pinned = pinned_digests();
   for (const auto& [name, digests] : computed)
     for (const auto& [what, digest] : digests) {
       ASSERT_TRUE(pinned.contains(name) && pinned.at(name).contains(what)) << name << ": " << what;
@@ -25,6 +21,8 @@ INSTANTIATE_TEST_SUITE_P(Devices, DigestTest, ::testing::ValuesIn(all_devices())
                          [](const ::testing::TestParamInfo<NamedDevice>& info) { return info.param.name; });
 
 TEST_P(DigestTest, TinyModelsHaveThePinnedBitsWithAnyThreadCount) {
+  // Other tests look at the code of the slow devices.
+  if (kSanitized && GetParam().name != "cpu") GTEST_SKIP() << "bits do not change under sanitizers";
   for (int threads : {1, 2, 3, 4}) {
     if (kSanitized && threads != 3) continue;
     SCOPED_TRACE("threads " + std::to_string(threads));

@@ -2,16 +2,37 @@
 
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 
+#include "base/arithmetic.h"
 #include "base/error.h"
+#include "base/mapped_file.h"
 #include "base/sha256.h"
 #include "testing/engine.h"
 
 namespace espalier::testing {
 
+namespace {
+
+std::vector<std::int32_t> repeated(std::span<const std::int32_t> tokens, std::size_t count) {
+  std::vector<std::int32_t> all;
+  for (std::size_t i = 0; i < count; ++i) all.push_back(tokens[i % tokens.size()]);
+  return all;
+}
+
+}  // namespace
+
 std::string digest(std::span<const float> values) {
   check(std::ranges::all_of(values, [](float x) { return !std::isnan(x); }), "no digest contains a NaN");
   return sha256(std::as_bytes(values));
+}
+
+Digests pinned_digests() {
+  const auto file = data_path("digests.json");
+  auto object = nlohmann::json::parse(read_text_file(file));
+  check_arithmetic(file.string(), object.value("arithmetic", nlohmann::json()));
+  object.erase("arithmetic");
+  return object.get<Digests>();
 }
 
 Digests tiny_model_digests(Device& device) {
@@ -26,6 +47,9 @@ Digests tiny_model_digests(Device& device) {
       entry["logits, kv " + std::string(name(kv))] = digest(run.logits);
       entry["kv " + std::string(name(kv))] = sha256(run.kv);
     }
+    const ForwardRun longer = run_forward(model, repeated(tokens, 300));
+    entry["logits, 300 positions"] = digest(longer.logits);
+    entry["kv, 300 positions"] = sha256(longer.kv);
     const Transformer quantised = load_transformer(device, folder, {.weights = WeightMode::q8_0});
     entry["logits, weights q8_0"] = digest(run_forward(quantised, tokens).logits);
   }

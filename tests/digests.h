@@ -16,6 +16,9 @@ using Digests = std::map<std::string, std::map<std::string, std::string>>;
 // Of floats; a NaN is an error, its bits are not pinned.
 std::string digest(std::span<const float> values);
 
+// digests.json, whose arithmetic must be that of this program.
+Digests pinned_digests();
+
 Digests tiny_model_digests(Device& device);
 Digests default_model_digests(Device& device);  // needs the default model
 

@@ -12,6 +12,7 @@
 #include <random>
 
 #include "base/error.h"
+#include "cache/kv_cache.h"
 #include "device/reference/reference_device.h"
 #include "format/testing/temporary_folder.h"
 #include "model/eagle3_head.h"
@@ -53,8 +54,8 @@ class GoldenDraft {
         depths_(golden_tokens(golden.golden, "tree.depths")),
         prefix_(static_cast<std::int32_t>(tokens_.size()) - 1),
         chunk_(static_cast<std::int32_t>(largest_step(settings.chunk))),
-        workspace_(head, chunk_, positions(), settings.form),
         cache_(device_, head.kv_shape(DType::f32), positions()),
+        workspace_(head, cache_.memory(), chunk_, positions(), settings.form),
         sequence_(cache_.create()) {}
 
   // features: [prefix, taps * teacher hidden].
@@ -112,7 +113,7 @@ class GoldenDraft {
                       .end = t,
                       .input = t - begin,
                       .wants_logits = t == prefix_ - 1});
-    last_ = head_.forward(rows, fused, cache_, workspace_);
+    last_ = head_.forward(rows, fused, workspace_);
     branch->commit_length(end - begin);
     append(drafted_.prefix_feedback, last_.feedback);
     seed_row_ = end - begin - 1;
@@ -135,7 +136,7 @@ class GoldenDraft {
                       .ancestors = ancestors(node),
                       .input = depth(node) == 1 ? seed_row_ : parent(node) - level_begin_,
                       .wants_logits = true});
-    last_ = head_.forward(rows, last_.feedback, cache_, workspace_);
+    last_ = head_.forward(rows, last_.feedback, workspace_);
     append(drafted_.feedback, last_.feedback);
     append(drafted_.logits, last_.logits);
     level_begin_ = begin;
@@ -160,8 +161,8 @@ class GoldenDraft {
   std::int64_t window_;
   std::vector<std::int32_t> tokens_, tree_tokens_, parents_, depths_;
   std::int32_t prefix_, chunk_;
-  Eagle3Workspace workspace_;
   KvCache cache_;
+  Eagle3Workspace workspace_;
   SequenceId sequence_;
   Eagle3Output last_;
   std::int32_t seed_row_ = 0;
@@ -379,7 +380,7 @@ class Eagle3Step : public ::testing::Test {
   }
   // Feedback, then logits.
   std::vector<float> run(const std::vector<Row>& rows) {
-    const Eagle3Output output = head_.forward(rows, inputs_, cache_, workspace_);
+    const Eagle3Output output = head_.forward(rows, inputs_, workspace_);
     std::vector<float> values(static_cast<std::size_t>(output.feedback.elements() + output.logits.elements()));
     const auto feedback = static_cast<std::size_t>(output.feedback.elements());
     download<float>(*device_, output.feedback, std::span(values).first(feedback));
@@ -399,8 +400,8 @@ class Eagle3Step : public ::testing::Test {
   std::unique_ptr<Device> device_ = make_reference_device();
   Transformer teacher_ = load_transformer(*device_, data_path("tiny/llama2"));
   Eagle3Head head_{teacher_, open_head(data_path("heads/eagle3-two-layers"))};
-  Eagle3Workspace workspace_{head_, kRows, kPositions, {}, 14};
   KvCache cache_{*device_, head_.kv_shape(DType::f16), 8 * 128};
+  Eagle3Workspace workspace_{head_, cache_.memory(), kRows, kPositions, {}, 14};
   Tensor inputs_ = random_inputs();
 };
 

@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import re
+import runpy
 import shutil
 import signal
 import stat
@@ -17,6 +18,7 @@ import sys
 import tempfile
 import textwrap
 import time
+import types
 import unittest
 import zipfile
 
@@ -251,7 +253,7 @@ class Setup(unittest.TestCase):
         self.command("apt-get", f'echo "apt-get $*" >> {self.calls}')
         self.user(0)
         self.installed_packages("libfmt-dev", "nlohmann-json3-dev", "libcli11-dev", "libpcre2-dev", "libicu-dev",
-                                "libsentencepiece-dev", "libssl-dev", "libzstd-dev")
+                                "libsentencepiece-dev", "libssl-dev", "libzstd-dev", "libedit-dev")
 
     def command(self, name, body):
         path = self.bin / name
@@ -278,7 +280,7 @@ class Setup(unittest.TestCase):
 
     def test_root_installs_exactly_what_is_missing(self):
         self.installed_packages("nlohmann-json3-dev", "libcli11-dev", "libpcre2-dev", "libicu-dev", "libssl-dev",
-                                "libzstd-dev")
+                                "libzstd-dev", "libedit-dev")
         (self.bin / "ninja").unlink()
         result = self.setup_script("build")
         self.assertEqual(result.returncode, 0, result.stderr)
@@ -306,7 +308,7 @@ class Setup(unittest.TestCase):
         result = self.setup_script("--libraries", "build", "test", "arm")
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertEqual(result.stdout.split(), "libfmt-dev nlohmann-json3-dev libcli11-dev libpcre2-dev libicu-dev "
-                         "libsentencepiece-dev libssl-dev libzstd-dev libgtest-dev libgmock-dev libbenchmark-dev".split())
+                         "libsentencepiece-dev libssl-dev libzstd-dev libedit-dev libgtest-dev libgmock-dev libbenchmark-dev".split())
         self.assertEqual(self.apt_calls(), "")
 
     def test_a_failing_apt_is_one_line_of_ours(self):
@@ -331,6 +333,40 @@ class Setup(unittest.TestCase):
         result = self.setup_script("everything")
         self.assertEqual(result.returncode, 1)
         self.assertIn("everything", result.stderr)
+
+
+class FirstAnswers(unittest.TestCase):
+    SCRIPT = ROOT / "scripts" / "first-answers"
+
+    @unittest.skipUnless(shutil.which("zstdcat"), "needs zstd")
+    def test_no_first_question_is_a_training_or_evaluation_prompt(self):
+        result = subprocess.run([sys.executable, str(self.SCRIPT), "--check"], capture_output=True, text=True)
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+
+    def test_there_are_60_with_known_answers(self):
+        lines = (ROOT / "data" / "first" / "questions.jsonl").read_text().splitlines()
+        questions = [json.loads(line) for line in lines]
+        self.assertEqual(len({question["question"] for question in questions}), 60)
+        self.assertTrue(all(question["answers"] for question in questions))
+
+    def test_an_answer_is_right_when_the_known_one_is_a_word_of_it(self):
+        script = types.SimpleNamespace(**runpy.run_path(str(self.SCRIPT), run_name="first_answers"))
+        self.assertTrue(script.is_right("It is PARIS.", ["Paris"]))
+        self.assertTrue(script.is_right("There are eight.", ["8", "eight"]))
+        self.assertFalse(script.is_right("There are 18.", ["8"]))
+        self.assertFalse(script.is_right("Water freezes at -18.0°C, not at 8.5.", ["0", "8"]))
+        self.assertTrue(script.is_right("At 0°C. There are 8.", ["0"]))
+        self.assertIn("**right** Paris", script.cell("Paris", ["Paris"]))
+
+
+class RecordChat(unittest.TestCase):
+    def test_every_run_of_text_stands_where_the_terminal_shows_it(self):
+        script = types.SimpleNamespace(**runpy.run_path(str(ROOT / "scripts" / "record-chat"), run_name="record_chat"))
+        line = "> a  b 東京 <c> \x1b[2m3 tokens/s\x1b[0m"
+        self.assertEqual(script.plain(line), "> a  b 東京 <c> 3 tokens/s")
+        shown = re.findall(r'<text x="([0-9.]+)".*fill="(#[0-9a-f]+)">(.*)</text>', script.picture([line], {}))
+        columns = [(round((float(x) - 12) / 7.8), colour == "#8b949e", text) for x, colour, text in shown]
+        self.assertEqual(columns, [(0, False, "&gt; a  b"), (7, False, "東京"), (12, False, "&lt;c&gt;"), (16, True, "3 tokens/s")])
 
 
 class SanitizerSummary(unittest.TestCase):
@@ -443,12 +479,16 @@ class Repository(unittest.TestCase):
                 continue
             with self.subTest(script=path.name):
                 self.assertTrue(os.access(path, os.X_OK))
-                self.assertEqual(subprocess.run(["bash", "-n", str(path)]).returncode, 0)
+                text = path.read_text()
+                if "python3" in text.splitlines()[0]:
+                    compile(text, str(path), "exec")
+                else:
+                    self.assertEqual(subprocess.run(["bash", "-n", str(path)]).returncode, 0)
 
     def test_make_without_a_target_lists_every_public_target(self):
         listed = subprocess.run(["make", "-s", "-C", str(ROOT), "--no-print-directory"], text=True, capture_output=True,
                                 check=True).stdout
-        for target in ("demo", "build", "model", "test", "test-fast", "test-arm", "test-includes", "test-tsan", "test-train", "bench", "fuzz", "format", "format-check"):
+        for target in ("demo", "build", "model", "test", "test-slow", "test-fast", "test-arm", "test-includes", "test-tsan", "test-train", "bench", "fuzz", "format", "format-check"):
             self.assertIn(f"make {target} ", listed)
 
 

@@ -75,6 +75,8 @@ struct AnswerOptions {
   std::int64_t max_tokens = 256;
   std::vector<std::string> stop = {};  // the answer ends before the first of these
   bool ignore_eos = false;             // the model's own end tokens do not end it
+  bool loop_guard = false;             // three equal stretches of 32 tokens or more in a row end it (Reply::loops)
+  bool drop_oldest = false;            // a chat that has outgrown the context loses its oldest turns instead of throwing
   int logprobs = -1;                   // alternatives reported with each token, up to 1000; -1: no log-probabilities
 
   // Called while the answer is made: whole characters as they become known, and whether to stop. What they throw ends
@@ -111,6 +113,8 @@ struct Reply {
   std::string text = {};
   std::vector<std::int32_t> tokens = {};  // an end token included
   End end = End::length;
+  bool loops = false;              // the loop guard ended it
+  std::int64_t dropped_turns = 0;  // the oldest of the conversation, to make room for it
   std::vector<TokenProbabilities> logprobs = {};  // one per token, where asked for
   ReplyStatistics statistics = {};
 };

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/arithmetic.h"
+
 namespace espalier {
 namespace {
 
@@ -105,6 +107,7 @@ Json answer_json(const TextResult& result, const RunFacts& facts) {
                  {"model", engine.path.string()},
                  {"device", engine.device->name()},
                  {"isa", engine.device->isa()},
+                 {"arithmetic", kArithmetic},
                  {"mode", engine.modes.mode},
                  {"options", options_json(engine.modes, facts.decoder)},
                  {"draft", facts.draft},

@@ -3,6 +3,17 @@
 #include "base/error.h"
 
 namespace espalier {
+namespace {
+
+RoundObserver both(RoundObserver listener, RoundObserver recorder) {
+  if (!listener) return recorder;
+  return [=](const Round& round) {
+    recorder(round);
+    listener(round);
+  };
+}
+
+}  // namespace
 
 void check_record_options(const RecordOptions& options) {
   if (options.trace == "-") throw InputError("--trace -: expected a file, standard output has the answer");
@@ -20,7 +31,7 @@ TextResult AnswerRecords::answer(Answering& answering, const std::string& prompt
                                  TextEvents events) {
   recorder_.clear();
   ++turns_;
-  if (traces_) events.on_round = recorder_.observer();
+  if (traces_) events.on_round = both(std::move(events.on_round), recorder_.observer());
   TextResult result = dumper_.guard(prompt_, turns_, [&](const FailureObserver& on_failure) {
     events.on_failure = on_failure;
     return answering.answer(prompt, raw, options, events);

@@ -15,13 +15,16 @@ TextResult turn(Session& session, const std::string& prompt, bool raw, const Tex
 }  // namespace
 
 ChatContext chat_context(const ChatSettings& settings) {
-  if (!settings.date.empty()) return {.date_iso = settings.date, .variables_json = settings.variables};
+  ChatContext context{.date_iso = settings.date, .variables_json = settings.variables};
+  if (!settings.chat_template.empty()) context.instead = std::make_shared<ChatTemplate>(settings.chat_template);
+  if (!settings.date.empty()) return context;
   const std::time_t now = std::time(nullptr);
   std::tm local{};
   localtime_r(&now, &local);
   char date[sizeof "2026-11-15T23:59:59"];
   std::strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%S", &local);
-  return {.date_iso = date, .variables_json = settings.variables};
+  context.date_iso = date;
+  return context;
 }
 
 Answering::Answering(const OpenEngine& engine, Drafting* drafting, const ChatSettings& chat)
@@ -41,6 +44,16 @@ TextResult Answering::answer(const std::string& prompt, bool raw, const TextOpti
 
 TextResult Answering::speak(const std::string& prompt, bool raw, const TextOptions& options, const TextEvents& events) {
   return turn(session_, prompt, raw, options, events);
+}
+
+void Answering::change_system(std::string system) {
+  system_ = std::move(system);
+  session_.change_system(system_);
+}
+
+void Answering::restore(std::vector<ChatMessage> messages) {
+  system_ = !messages.empty() && messages[0].role == "system" ? messages[0].content : std::string();
+  session_.restore(std::move(messages));
 }
 
 // Once without speculation, on a decoder of its own, heard by nobody.

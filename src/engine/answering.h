@@ -1,7 +1,9 @@
 // Prompts answered with the drafters of a run: decoder, conversation, and the rehearsal that an oracle needs.
 #pragma once
 
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "engine/drafting.h"
 #include "engine/engine.h"
@@ -11,9 +13,11 @@ namespace espalier {
 
 // What a conversation begins with.
 struct ChatSettings {
-  std::string system = {};     // empty: the template's own
-  std::string variables = {};  // of the chat template, a JSON object
-  std::string date = {};       // that templates may tell, "2026-11-15"; empty: today
+  std::string system = {};         // empty: the template's own
+  bool template_system = false;    // the template's own, also where another one is known to be better (model_advice.h)
+  std::string chat_template = {};  // in place of the model's own, Jinja; empty: that one
+  std::string variables = {};      // of the chat template, a JSON object
+  std::string date = {};           // that templates may tell, "2026-11-15"; empty: today
 };
 // What the template may ask for, today's date included.
 ChatContext chat_context(const ChatSettings& settings);
@@ -29,7 +33,12 @@ class Answering {
   // The same without a rehearsal: for those who have learned the answer already.
   TextResult speak(const std::string& prompt, bool raw, const TextOptions& options, const TextEvents& events);
   void reset() { session_.reset(system_); }
+  // As the functions of Session do. Another system message is that of the conversations after a reset, too.
+  void change_system(std::string system);
+  std::optional<std::string> take_back() { return session_.take_back(); }
+  void restore(std::vector<ChatMessage> messages);
 
+  const std::string& system() const { return system_; }  // empty: the template's own
   const std::vector<ChatMessage>& history() const { return session_.history(); }
   const Decoder& decoder() const { return decoder_; }
 

@@ -115,7 +115,9 @@ TextOptions text_options_of(const AnswerOptions& options) {
                                   .max_tokens = options.max_tokens,
                                   .logprobs = options.logprobs},
                      .stop = options.stop,
-                     .ignore_eos = options.ignore_eos};
+                     .ignore_eos = options.ignore_eos,
+                     .loop_guard = options.loop_guard,
+                     .drop_oldest = options.drop_oldest};
   check_options(result);
   return result;
 }
@@ -194,6 +196,8 @@ struct Conversation::State {
     return {.text = result.text,
             .tokens = result.generated.tokens,
             .end = end_of(result.generated.finish_reason),
+            .loops = result.loops,
+            .dropped_turns = result.dropped_turns,
             .logprobs = probabilities_of(result.logprobs, *owner->engine.text->tokenizer),
             .statistics = statistics_of(result, drafting->name())};
   }

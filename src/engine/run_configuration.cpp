@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "base/arithmetic.h"
 #include "engine/build_facts.h"
 #include "engine/model_hash.h"
 
@@ -77,11 +78,13 @@ Json sampling_json(const TextOptions& options) {
   object["seed"] = options.generate.seed;
   object["stop"] = options.stop;
   object["ignore_eos"] = options.ignore_eos;
+  object["loop_guard"] = options.loop_guard;
   return object;
 }
 
 Json chat_json(const ChatSettings& chat, bool raw) {
   return {{"system", text_or_null(chat.system)},
+          {"chat_template", text_or_null(chat.chat_template)},
           {"template_variables", text_or_null(chat.variables)},
           {"date", text_or_null(chat.date)},
           {"raw", raw}};
@@ -103,11 +106,9 @@ Json file_json(const std::filesystem::path& path) {
 }
 
 Json run_configuration(const RunParts& run) {
-  return {{"model", file_json(run.engine.path)},
-          {"engine", engine_json(run.engine)},
-          {"draft", draft_json(run.drafting)},
-          {"sampling", sampling_json(run.text)},
-          {"chat", chat_json(run.chat, run.raw)}};
+  return {{"arithmetic", kArithmetic},           {"model", file_json(run.engine.path)},
+          {"engine", engine_json(run.engine)},   {"draft", draft_json(run.drafting)},
+          {"sampling", sampling_json(run.text)}, {"chat", chat_json(run.chat, run.raw)}};
 }
 
 RecordOrigin record_origin(const RunParts& run) {

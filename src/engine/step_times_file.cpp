@@ -6,6 +6,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/arithmetic.h"
 #include "base/sha256.h"
 #include "engine/cache_file.h"
 
@@ -71,7 +72,8 @@ std::string build_name() {
 
 StepTimesKey step_times_key(const OpenEngine& engine, bool taps, std::int64_t rows) {
   const ModeOptions& modes = engine.modes;
-  return {.way = {{"model", model_fingerprint(engine.path)},
+  return {.way = {{"arithmetic", std::to_string(kArithmetic)},
+                  {"model", model_fingerprint(engine.path)},
                   {"weights", std::to_string(static_cast<int>(engine.weights))},
                   {"device", std::string(engine.device->name())},
                   {"isa", std::string(engine.device->isa())},

@@ -4,6 +4,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "base/arithmetic.h"
 #include "base/error.h"
 #include "base/json_text.h"
 #include "base/mapped_file.h"
@@ -74,6 +75,11 @@ RunFolder RunFolder::create(const std::filesystem::path& path, const Json& manif
   return RunFolder(path);
 }
 
+void check_arithmetic_of_run(const std::filesystem::path& run, const Json& manifest) {
+  const Json::json_pointer place("/configuration/arithmetic");
+  check_arithmetic((run / kManifest).string(), manifest.contains(place) ? manifest.at(place) : Json());
+}
+
 RunFolder RunFolder::open(const std::filesystem::path& path, const Json& manifest) {
   RunFolder folder(path);
   // More ranks on a host have fewer threads each, and give the same tokens.
@@ -105,6 +111,7 @@ std::optional<RunFolder> RunFolder::join(const std::filesystem::path& path, cons
 
 std::optional<std::string> RunFolder::first_other(Json now, bool same_threads) const {
   const Json then = manifest();
+  check_arithmetic_of_run(path_, then);
   forgive(now, then, "/configuration/draft/reason");  // it names the head as it was found from where one stood
   if (!same_threads) forgive(now, then, "/configuration/engine/threads");
   for (const char* field : kSameFields)

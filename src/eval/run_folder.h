@@ -61,6 +61,8 @@ class RunFolder {
 
 // manifest.json of a run. Throws InputError when there is none.
 nlohmann::ordered_json read_manifest(const std::filesystem::path& run);
+// Throws InputError naming both numbers where the manifest of `run` has another arithmetic than this program.
+void check_arithmetic_of_run(const std::filesystem::path& run, const nlohmann::ordered_json& manifest);
 // turns.json of a finished run. Throws InputError when it is none.
 std::vector<TurnRecord> read_finished_turns(const std::filesystem::path& run);
 

@@ -23,10 +23,12 @@ using Json = nlohmann::ordered_json;
 class RunFolderTest : public ::testing::Test {
  protected:
   static Json manifest(int seed = 0, int threads = 2, int world = 1) {
-    return {
-        {"schema", 1},       {"version", "0.1"},
-        {"commit", nullptr}, {"configuration", {{"sampling", {{"seed", seed}}}, {"engine", {{"threads", threads}}}}},
-        {"world", world},    {"end", nullptr}};
+    return {{"schema", 1},
+            {"version", "0.1"},
+            {"commit", nullptr},
+            {"configuration", {{"arithmetic", 2}, {"sampling", {{"seed", seed}}}, {"engine", {{"threads", threads}}}}},
+            {"world", world},
+            {"end", nullptr}};
   }
   static TurnRecord turn(std::int64_t id) {
     return {.record = id, .prompt_id = id, .prompt = {1}, .tokens = {2, 3}, .text = "x\ny", .finish_reason = "length"};
@@ -114,6 +116,21 @@ TEST_F(RunFolderTest, ARunOfAnotherConfigurationIsRefusedByTheFieldThatDiffers) 
   Json longer = manifest();
   longer["configuration"]["baseline"] = true;
   EXPECT_THAT(refusal(longer), HasSubstr("configuration.baseline is \"true\", expected \"null\""));
+}
+
+TEST_F(RunFolderTest, ARunOfAnotherArithmeticIsRefusedByBothNumbersWhateverElseDiffers) {
+  const auto refusal_of = [&](Json then) {
+    std::filesystem::remove_all(path_);
+    then["commit"] = "older";
+    { RunFolder::create(path_, then); }
+    return refusal(manifest());
+  };
+  Json older = manifest();
+  older["configuration"]["arithmetic"] = 1;
+  EXPECT_THAT(refusal_of(older), HasSubstr("run/manifest.json: arithmetic 1, this program computes with 2: "));
+  older["configuration"].erase("arithmetic");
+  EXPECT_THAT(refusal_of(older), HasSubstr("run/manifest.json: arithmetic 1, this program computes with 2: "));
+  EXPECT_THAT(refusal_of(manifest()), HasSubstr("commit is"));
 }
 
 TEST_F(RunFolderTest, WithAnotherNumberOfRanksTheirThreadsMayDiffer) {

@@ -82,6 +82,7 @@ SharedBaseline::Found SharedBaseline::find(const TurnRecord& turn) const {
 SharedBaseline read_shared_baseline(const std::filesystem::path& run, const Json& manifest, bool any_world) {
   const std::vector<TurnRecord> turns = read_finished_turns(run);
   const Json then = read_manifest(run);
+  check_arithmetic_of_run(run, then);
   check_plain(run, then, turns);
   check_comparable(run, manifest, then, any_world);
   return SharedBaseline(turns);

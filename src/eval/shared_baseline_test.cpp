@@ -68,7 +68,8 @@ class SharedRunTest : public ::testing::Test {
             {"program", "hash"},
             {"compiler", {{"name", "GNU"}}},
             {"configuration",
-             {{"model", {{"sha256", "m"}}},
+             {{"arithmetic", 2},
+              {"model", {{"sha256", "m"}}},
               {"engine",
                {{"device", "cpu"},
                 {"isa", "avx2"},
@@ -128,6 +129,14 @@ TEST_F(SharedRunTest, WhatSecondsDependOnMustBeTheSame) {
   expect_refused("/commit", "d", "commit");
   expect_refused("/program", "other", "program");
   expect_refused("/compiler/name", "Clang", "compiler.name");
+}
+
+TEST_F(SharedRunTest, ARunOfAnotherArithmeticIsRefusedByBothNumbers) {
+  Json older = manifest();
+  older["configuration"].erase("arithmetic");
+  older["commit"] = "older";
+  finish(older, {turn(1)});
+  EXPECT_THAT(refusal("/world", 1), HasSubstr("plain/manifest.json: arithmetic 1, this program computes with 2: "));
 }
 
 TEST_F(SharedRunTest, WhatSweepsVaryMayDiffer) {

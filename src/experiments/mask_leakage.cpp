@@ -43,10 +43,11 @@ LeakageProbe::LeakageProbe(const Transformer& model, const LeakageOptions& optio
       cache_(model.device(), model.kv_shape(options.kv_type), positions(options), options.kv),
       sequence_(cache_.create()),
       stranger_(cache_.create()),
-      workspace_(model, {.rows = std::max<std::int64_t>(kPrefillRows, options.max_rows + kStrangers),
-                         .outputs = options.max_rows,
-                         .positions = options.context + options.max_rows,
-                         .form = options.form}) {}
+      workspace_(model, cache_.memory(),
+                 {.rows = std::max<std::int64_t>(kPrefillRows, options.max_rows + kStrangers),
+                  .outputs = options.max_rows,
+                  .positions = options.context + options.max_rows,
+                  .form = options.form}) {}
 
 std::int32_t LeakageProbe::other_token(std::int32_t token) {
   const auto vocabulary = static_cast<double>(model_->config().vocabulary - 1);
@@ -66,7 +67,7 @@ void LeakageProbe::commit_prefix(std::span<const std::int32_t> prefix) {
     std::vector<Row> rows;
     for (std::int64_t p = begin; p < begin + count; ++p)
       rows.push_back(model_->prefill_row(branch->id(), p, prefix[static_cast<std::size_t>(p)]));
-    model_->forward(rows, cache_, workspace_);
+    model_->forward(rows, workspace_);
     branch->commit_length(count);
     for (const Row& row : rows) committed_.push_back(row.token);
   }
@@ -95,7 +96,7 @@ std::vector<LeakageProbe::Logits> LeakageProbe::verify(const TokenTree& tree, st
   for (int node : wanted) rows[static_cast<std::size_t>(node)].wants_logits = true;
   for (std::int64_t p = 0; p < kStrangers; ++p)
     rows.push_back(model_->prefill_row(other->id(), p, strangers[static_cast<std::size_t>(p)]));
-  const StepOutput output = model_->forward(rows, cache_, workspace_);
+  const StepOutput output = model_->forward(rows, workspace_);
   std::vector<Logits> logits(wanted.size(), Logits(static_cast<std::size_t>(model_->config().vocabulary)));
   for (std::size_t i = 0; i < logits.size(); ++i)
     download<float>(model_->device(), output.logits.rows(static_cast<std::int64_t>(i), 1), logits[i]);

@@ -4,13 +4,16 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 
@@ -243,29 +246,100 @@ TEST_F(Sandbox, TheCandidateEndsWithTheJudge) {
   EXPECT_LT(steady_clock::now() - start, milliseconds(4000));
 }
 
+// A pipe that a program holds open as long as it lives.
+class SignOfLife {
+ public:
+  SignOfLife() {
+    EXPECT_NE(::mkdtemp(place_.data()), nullptr);
+    EXPECT_EQ(::mkfifo(path().c_str(), 0666), 0);
+    for (const std::string& path : {place_, path()}) std::filesystem::permissions(path, std::filesystem::perms::all);
+    reader_ = ::open(path().c_str(), O_RDONLY | O_NONBLOCK);
+  }
+  ~SignOfLife() {
+    ::close(reader_);
+    std::filesystem::remove_all(place_);
+  }
+  SignOfLife(const SignOfLife&) = delete;
+  SignOfLife& operator=(const SignOfLife&) = delete;
+
+  // What the program says first.
+  std::string python() const {
+    return "import os\nkept = os.open('" + path() + "', os.O_RDWR)\nos.write(kept, b'x')\n";
+  }
+  bool began() const { return read_until(1); }
+  bool ended() const { return read_until(0); }  // nobody holds it open any more
+
+ private:
+  std::string path() const { return place_ + "/alive"; }
+  bool read_until(ssize_t wanted) const {
+    const auto deadline = steady_clock::now() + milliseconds(10'000);
+    char byte = 0;
+    while (::read(reader_, &byte, 1) != wanted) {
+      if (steady_clock::now() > deadline) return false;
+      ::usleep(10'000);
+    }
+    return true;
+  }
+
+  std::string place_ = "/var/tmp/espalier-sandbox-test-XXXXXX";
+  int reader_ = -1;
+};
+
 // It forgets its parent, leaves its group and lets nothing but the end of its namespaces end it.
 TEST_F(Sandbox, ACandidateThatFreesItselfOfItsParentEndsAllTheSame) {
-  std::string place = "/var/tmp/espalier-sandbox-test-XXXXXX";
-  ASSERT_NE(::mkdtemp(place.data()), nullptr);
-  const std::filesystem::path fifo = std::filesystem::path(place) / "alive";
-  ASSERT_EQ(::mkfifo(fifo.c_str(), 0666), 0);
-  for (const auto& path : {std::filesystem::path(place), fifo})
-    std::filesystem::permissions(path, std::filesystem::perms::all);
-  const int reader = ::open(fifo.c_str(), O_RDONLY | O_NONBLOCK);
-  const std::string candidate = "import ctypes, os, time\nkept = os.open('" + fifo.string() +
-                                "', os.O_RDWR)\nos.setsid()\nctypes.CDLL(None).prctl(1, 0)\nos.write(3, b'free')\n"
-                                "try: os.kill(1, 9)\nexcept OSError: pass\ntime.sleep(1000)\n";
+  const SignOfLife life;
+  const std::string candidate = life.python() +
+                                "import ctypes, time\nos.setsid()\nctypes.CDLL(None).prctl(1, 0)\n"
+                                "os.write(3, b'free')\ntry: os.kill(1, 9)\nexcept OSError: pass\ntime.sleep(1000)\n";
   const SandboxResult result =
       run_sandboxed_pair("import os; assert os.read(3, 9) == b'free'", candidate, Confinement::namespaces);
   EXPECT_EQ(result.end, SandboxEnd::finished) << result.output;
-  // The end of the pipe is read when nobody holds it open any more.
-  const auto deadline = steady_clock::now() + milliseconds(5000);
-  char byte = 0;
-  ssize_t count = -1;
-  while ((count = ::read(reader, &byte, 1)) != 0 && steady_clock::now() < deadline) ::usleep(10'000);
-  EXPECT_EQ(count, 0) << "the candidate lives on";
-  ::close(reader);
-  std::filesystem::remove_all(place);
+  EXPECT_TRUE(life.began());
+  EXPECT_TRUE(life.ended()) << "the candidate lives on";
+}
+
+// Root's too, which runs as somebody else.
+TEST_F(Sandbox, AProgramEndsWithUsWhenWeAreKilled) {
+  const SignOfLife life;
+  const pid_t caller = ::fork();
+  if (caller == 0) {
+    run(life.python() + "import time\ntime.sleep(1000)\n", {.wall_time = milliseconds(1'000'000)});
+    ::_exit(0);
+  }
+  EXPECT_TRUE(life.began());
+  ::kill(caller, SIGKILL);
+  ::waitpid(caller, nullptr, 0);
+  EXPECT_TRUE(life.ended()) << "the program lives on";
+}
+
+// In a user namespace of its own, which allows one more: the judge's.
+bool allow_one_more_namespace() {
+  const auto write = [](const char* path, const std::string& text) {
+    return bool(std::ofstream(path) << text << std::flush);
+  };
+  const std::string user = fmt::format("1000 {} 1", ::geteuid()), group = fmt::format("1000 {} 1", ::getegid());
+  return ::unshare(CLONE_NEWUSER) == 0 && write("/proc/self/setgroups", "deny") && write("/proc/self/uid_map", user) &&
+         write("/proc/self/gid_map", group) && write("/proc/sys/user/max_user_namespaces", "1");
+}
+
+TEST_F(Sandbox, ACandidateThatCannotStartIsNoWrongAnswer) {
+  constexpr int kTold = 0, kTakenForWrong = 1, kCannot = 77;
+  const pid_t caller = ::fork();
+  if (caller == 0) {
+    if (!allow_one_more_namespace()) ::_exit(kCannot);
+    try {
+      run_sandboxed_pair("import os; assert os.read(3, 9) == b'42'", "import os; os.write(3, b'42')",
+                         Confinement::namespaces);
+    } catch (const InputError&) {
+      ::_exit(kTold);
+    }
+    ::_exit(kTakenForWrong);
+  }
+  int status = 0;
+  ::waitpid(caller, &status, 0);
+  ASSERT_TRUE(WIFEXITED(status));
+  if (WEXITSTATUS(status) == kCannot) GTEST_SKIP() << "namespaces cannot be counted here";
+  EXPECT_EQ(WEXITSTATUS(status), kTold);
 }
 
 TEST_F(Sandbox, AHiddenFileIsFoundEmpty) {

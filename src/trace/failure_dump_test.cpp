@@ -108,6 +108,9 @@ TEST_F(FailureDumpTest, OtherSchemasVersionsAndKindsAreRefused) {
   bad["version"] = "9.9.9";
   EXPECT_THAT(refusal(bad), HasSubstr("9.9.9"));
   bad = good;
+  bad["arithmetic"] = 1;
+  EXPECT_THAT(refusal(bad), HasSubstr("d.json: arithmetic 1, this program computes with 2: "));
+  bad = good;
   bad["kind"] = "trace";
   EXPECT_THAT(refusal(bad), HasSubstr("expected a dump of espalier"));
 }
@@ -117,8 +120,9 @@ TEST_F(FailureDumpTest, EveryFieldIsNeeded) {
   for (const auto& [field, value] : good.items()) {
     nlohmann::json bad = good;
     bad.erase(field);
-    const std::string expected =
-        field == "kind" ? "expected a dump of espalier" : fmt::format("\"{}\" is missing", field);
+    const std::string expected = field == "kind"         ? "expected a dump of espalier"
+                                 : field == "arithmetic" ? "arithmetic 1, this program computes with 2"
+                                                         : fmt::format("\"{}\" is missing", field);
     EXPECT_THAT(refusal(bad), HasSubstr(field == "commit" ? "accepted" : expected));
   }
 }

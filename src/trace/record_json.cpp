@@ -4,6 +4,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "base/arithmetic.h"
 #include "base/error.h"
 #include "base/untrusted_text.h"
 #include "tree/choice_tree.h"
@@ -78,6 +79,7 @@ std::string_view program_version() {
 Json record_head(std::string_view kind, const RecordOrigin& origin) {
   return {{"kind", kind},
           {"schema", kRecordSchema},
+          {"arithmetic", kArithmetic},
           {"version", program_version()},
           {"commit", origin.commit.empty() ? Json() : Json(origin.commit)},
           {"configuration", Json::parse(origin.configuration)}};
@@ -93,6 +95,8 @@ RecordOrigin record_origin_from(const JsonField& record, std::string_view kind) 
   if (!version.is_string() || version.string() != program_version())
     input_error("{}: a {} of version {}, expected {}, that of this program", record.where(), kind,
                 shown(version.json()), program_version());
+  const auto arithmetic = record.find("arithmetic");
+  check_arithmetic(record.where(), arithmetic ? arithmetic->json() : nlohmann::json());
   return {.commit = record.string_or("commit", ""), .configuration = one_line(record.at("configuration").json())};
 }
 

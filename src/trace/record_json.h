@@ -1,5 +1,5 @@
 // What traces, failure dumps and (of sampling options) manifests have in common: who wrote them, and how ids, trees and
-// times look as JSON (docs/traces.md). Records of another schema or of another version of the program are refused in
+// times look as JSON (docs/traces.md). Records of another schema, version of the program or arithmetic are refused in
 // one line. Pure functions; the *_from functions throw InputError "where: field: ..." and believe nothing.
 #pragma once
 
@@ -28,9 +28,9 @@ struct RecordOrigin {
   bool operator==(const RecordOrigin&) const = default;
 };
 
-// {"kind", "schema", "version", "commit", "configuration"}: how every record begins.
+// {"kind", "schema", "arithmetic", "version", "commit", "configuration"}: how every record begins.
 nlohmann::ordered_json record_head(std::string_view kind, const RecordOrigin& origin);
-// Refuses what is no such record, or one of another schema or version.
+// Refuses what is no such record, or one of another schema, version or arithmetic.
 RecordOrigin record_origin_from(const JsonField& record, std::string_view kind);
 
 nlohmann::ordered_json json_of(const PromptId& id);

@@ -133,6 +133,14 @@ TEST(TraceReader, AnotherVersionOfTheProgramIsRefused) {
   EXPECT_THAT(refusal(compress_frame(object.dump())), HasSubstr("of version \"0.0.7\", expected "));
 }
 
+TEST(TraceReader, AnotherArithmeticIsRefusedByBothNumbers) {
+  nlohmann::ordered_json object = record_head("trace", header().origin);
+  object["arithmetic"] = 1;
+  EXPECT_THAT(refusal(compress_frame(object.dump())), HasSubstr("t.zst: arithmetic 1, this program computes with 2: "));
+  object.erase("arithmetic");
+  EXPECT_THAT(refusal(compress_frame(object.dump())), HasSubstr("t.zst: arithmetic 1, this program computes with 2: "));
+}
+
 TEST(TraceReader, OtherFilesAreRefused) {
   EXPECT_EQ(refusal(""), "t.zst: expected a trace, got an empty file");
   EXPECT_THAT(refusal("{\"kind\": \"trace\", \"schema\": 1}"), HasSubstr("expected zstd"));

@@ -100,8 +100,8 @@ Transformer load_changed(Device& device, const std::filesystem::path& path, Weig
 
 std::vector<std::byte> read_kv(Device& device, const KvCache& cache, SequenceId sequence, std::int64_t length) {
   std::vector<std::byte> all;
-  for (std::int64_t layer = 0; layer < cache.shape().layers; ++layer)
-    for (const View& memory : {cache.layer(layer).k, cache.layer(layer).v}) {
+  for (std::int64_t layer = 0; layer < cache.memory().shape().layers; ++layer)
+    for (const View& memory : {cache.memory().layer(layer).k, cache.memory().layer(layer).v}) {
       const View slots = memory.reshaped({memory.dim(0) * memory.dim(1), memory.dim(2), memory.dim(3)});
       for (std::int64_t p = 0; p < length; ++p) {
         const View slot = slots.rows(cache.slot(sequence, p), 1);
@@ -119,7 +119,7 @@ ForwardRun run_forward(const Transformer& model, std::span<const std::int32_t> t
   const std::int64_t longest = options.chunks.empty() ? total : std::min(total, std::ranges::max(options.chunks));
   const std::int64_t most = largest_step(device, longest);
   KvCache cache(device, model.kv_shape(options.kv_type), total);
-  Workspace workspace(model,
+  Workspace workspace(model, cache.memory(),
                       {.rows = most, .outputs = most, .positions = total, .tap_boundaries = options.tap_boundaries});
   const SequenceId sequence = cache.create();
   ForwardRun run;
@@ -136,7 +136,7 @@ ForwardRun run_forward(const Transformer& model, std::span<const std::int32_t> t
           options.positions.empty() || std::ranges::find(options.positions, p) != options.positions.end();
       rows.back().wants_taps = !options.tap_boundaries.empty();
     }
-    const StepOutput output = model.forward(rows, cache, workspace);
+    const StepOutput output = model.forward(rows, workspace);
     append(run.logits, device, output.logits);
     append(run.hidden, device, output.hidden);
     append(run.taps, device, output.taps);
