@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "testing/engine.h"
+#include "testing/recording_devices.h"
 
 namespace espalier::testing {
 namespace {
@@ -70,6 +71,7 @@ TEST_P(Invariance, OneStepTokenByTokenAndRandomChunksGiveTheSameBits) {
     std::vector<std::int64_t> chunks;
     for (int i = 0; i < 20; ++i) chunks.push_back(1 + static_cast<std::int64_t>(random() % 23));
     expect_equal_bits(run_forward(model, tokens, {.kv_type = kv_type, .chunks = chunks}), expected);
+    expect_replays(*device);
   }
 }
 
@@ -152,6 +154,9 @@ std::vector<InvarianceCase> invariance_cases() {
     for (const NamedDevice& device : all_devices())
       for (DType kv : {DType::f32, DType::f16, DType::bf16})
         if (!kSanitized || kv == DType::f16 || family == "llama2") all.push_back({family, device, kv});
+  for (const std::string& family : tiny_families())
+    for (const NamedDevice& device : recording_devices())
+      if (!kSanitized || family == "mistral") all.push_back({family, device, DType::f16});
   return all;
 }
 

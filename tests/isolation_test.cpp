@@ -1,11 +1,11 @@
 // A node of a tree sees its own path and nothing else: verifying a tree in one step gives the bits of verifying each of
-// its paths in a sequence of its own, and of computing the path as plain text.
+// its paths in a sequence of its own in another memory, and of computing the path as plain text.
 #include <gtest/gtest.h>
 
 #include <random>
 
-#include "device/reference/reference_device.h"
 #include "testing/engine.h"
+#include "testing/recording_devices.h"
 #include "tree/testing/random_tree.h"
 
 namespace espalier::testing {
@@ -14,14 +14,16 @@ namespace {
 struct IsolationCase {
   std::string family;
   StepForm form;
+  NamedDevice device;
 };
 
 class Isolation : public ::testing::TestWithParam<IsolationCase> {};
 
-std::vector<float> download_row(Device& device, ConstView rows, std::int64_t row) {
-  std::vector<float> values(static_cast<std::size_t>(rows.dim(1)));
-  download<float>(device, rows.rows(row, 1), values);
-  return values;
+std::vector<std::vector<float>> download_rows(Device& device, ConstView rows) {
+  std::vector<std::vector<float>> all;
+  for (std::int64_t row = 0; row < rows.dim(0); ++row)
+    download<float>(device, rows.rows(row, 1), all.emplace_back(static_cast<std::size_t>(rows.dim(1))));
+  return all;
 }
 
 // A sequence that holds the prefix.
@@ -64,7 +66,7 @@ TokenTree tree_of(std::uint32_t seed, std::int32_t vocabulary) {
 }
 
 TEST_P(Isolation, ATreeGivesTheBitsOfItsPathsInBranchesOfTheirOwn) {
-  const auto device = make_reference_device(2);
+  const auto device = GetParam().device.make(2);
   const Transformer model = load_transformer(*device, data_path("tiny/" + GetParam().family));
   const auto vocabulary = static_cast<std::int32_t>(model.config().vocabulary);
   for (std::uint32_t seed = 1; seed <= (kSanitized ? 4 : 12); ++seed) {
@@ -75,9 +77,10 @@ TEST_P(Isolation, ATreeGivesTheBitsOfItsPathsInBranchesOfTheirOwn) {
     const auto length = static_cast<std::int32_t>(prefix.size());
     const TokenTree tree = tree_of(seed, vocabulary);
     const std::vector<int> leaves = tree.leaves();
-    KvCache cache(*device, model.kv_shape(DType::f16), static_cast<std::int64_t>(leaves.size() + 1) * 384);
-    Workspace workspace(model, cache.memory(),
-                        {.rows = 384, .outputs = 384, .positions = 384, .form = GetParam().form});
+    const WorkspaceShape shape{.rows = 384, .outputs = 384, .positions = 384, .form = GetParam().form};
+    KvCache cache(*device, model.kv_shape(DType::f16), 384);
+    KvCache path_cache(*device, model.kv_shape(DType::f16), static_cast<std::int64_t>(leaves.size()) * 384);
+    Workspace workspace(model, cache.memory(), shape), path_workspace(model, path_cache.memory(), shape);
 
     // The tree, in one step and one branch.
     const SequenceId sequence = with_prefix(model, cache, workspace, prefix);
@@ -90,9 +93,7 @@ TEST_P(Isolation, ATreeGivesTheBitsOfItsPathsInBranchesOfTheirOwn) {
       rows.push_back(model.tree_row(branch.id(), length, length + node, tree[node].token, above));
       rows.back().wants_logits = true;
     }
-    const StepOutput output = model.forward(rows, workspace);
-    std::vector<std::vector<float>> expected;
-    for (int node = 0; node < tree.size(); ++node) expected.push_back(download_row(*device, output.logits, node));
+    const auto expected = download_rows(*device, model.forward(rows, workspace).logits);
 
     // Its paths, in one step and a branch for each.
     std::vector<Branch> branches;
@@ -100,8 +101,8 @@ TEST_P(Isolation, ATreeGivesTheBitsOfItsPathsInBranchesOfTheirOwn) {
     std::vector<int> node_of_row;
     for (int leaf : leaves) {
       const std::vector<int> path = tree.path(leaf);
-      branches.push_back(
-          *cache.begin(with_prefix(model, cache, workspace, prefix), static_cast<std::int64_t>(path.size())));
+      branches.push_back(*path_cache.begin(with_prefix(model, path_cache, path_workspace, prefix),
+                                           static_cast<std::int64_t>(path.size())));
       std::vector<std::int32_t> above;
       for (int node : path) {
         const std::int32_t place = length + static_cast<std::int32_t>(above.size());
@@ -111,11 +112,12 @@ TEST_P(Isolation, ATreeGivesTheBitsOfItsPathsInBranchesOfTheirOwn) {
         above.push_back(place);
       }
     }
-    const StepOutput separate = model.forward(path_rows, workspace);
+    const auto separate = download_rows(*device, model.forward(path_rows, path_workspace).logits);
     for (std::size_t r = 0; r < path_rows.size(); ++r)
-      ASSERT_EQ(download_row(*device, separate.logits, static_cast<std::int64_t>(r)),
-                expected[static_cast<std::size_t>(node_of_row[r])])
-          << "node " << node_of_row[r];
+      ASSERT_EQ(separate[r], expected[static_cast<std::size_t>(node_of_row[r])]) << "node " << node_of_row[r];
+
+    // The tree once more, where another memory has been at work meanwhile.
+    EXPECT_EQ(download_rows(*device, model.forward(rows, workspace).logits), expected);
 
     // The path of the last leaf as plain text.
     std::vector<std::int32_t> text = prefix;
@@ -124,22 +126,27 @@ TEST_P(Isolation, ATreeGivesTheBitsOfItsPathsInBranchesOfTheirOwn) {
     EXPECT_EQ(std::vector(plain.logits.end() - vocabulary, plain.logits.end()),
               expected[static_cast<std::size_t>(leaves.back())]);
     cache.check_conservation();
+    path_cache.check_conservation();
   }
 }
 
 std::vector<IsolationCase> isolation_cases() {
   std::vector<IsolationCase> all;
+  const std::vector<NamedDevice> recording = recording_devices();
   for (const std::string& family : tiny_families())
     for (const StepForm& form :
          {StepForm{AttentionOp::fused, MaskForm::list}, StepForm{AttentionOp::fused, MaskForm::dense},
           StepForm{AttentionOp::eager, MaskForm::dense}})
-      all.push_back({family, form});
+      for (const NamedDevice& device : {all_devices()[0], recording[0], recording[1]})
+        // The reference device is slow: recorded, it computes the family with a window.
+        if (family == "mistral" || device.name == "reference" || (!kSanitized && device.name == "recording_cpu"))
+          all.push_back({family, form, device});
   return all;
 }
 
 INSTANTIATE_TEST_SUITE_P(Tiny, Isolation, ::testing::ValuesIn(isolation_cases()), [](const auto& info) {
   return info.param.family + (info.param.form.attention == AttentionOp::eager ? "_eager" : "_fused") +
-         (info.param.form.mask == MaskForm::dense ? "_dense" : "_list");
+         (info.param.form.mask == MaskForm::dense ? "_dense_" : "_list_") + info.param.device.name;
 });
 
 }  // namespace

@@ -152,10 +152,10 @@ void decode_q6_k(const std::uint8_t* p, BlockOut out) {
     }
 }
 
-using Decoder = void (*)(const std::uint8_t*, BlockOut);
+using Batch = void (*)(const std::uint8_t*, BlockOut);
 
 struct BlockFormat {
-  Decoder decode;
+  Batch decode;
   std::int64_t sub_block;
   bool has_minimum;
 };

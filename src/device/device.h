@@ -90,20 +90,31 @@ struct KvViews {
   View v;
 };
 
-// What a recorded step depends on besides the contents of its buffers. Equal keys mean the same ops on the same views.
+// What two steps of one workspace may differ in besides the contents of its buffers. Equal keys mean the same ops on
+// the same views with the same numbers, so whatever else changes is read from the step's tables. Small and rounded up
+// (where a device takes any number of rows, counts of rows are exact), without an address: whose step it is, its
+// Recordings say.
 struct StepKey {
-  const void* tables = nullptr;  // whose buffers: a workspace and its model
-  const void* cache = nullptr;
   std::int64_t rows = 0;
   std::int64_t output_rows = 0;
   std::int64_t logit_rows = 0;
   std::int64_t tap_rows = 0;
   std::int64_t sequences = 0;
-  std::int64_t blocks = 0;
-  std::int64_t ancestors = 0;
-  std::int64_t mask_columns = 0;
-  bool eager = false;  // attention_eager instead of attention
+  std::int64_t ancestors = 0;  // columns of their table
+  std::int64_t context = 0;    // no row sees a logical position from here on: the width of block tables and mask
+  int form = 0;                // which ops, where counts do not say
   auto operator<=>(const StepKey&) const = default;
+};
+
+// What a device keeps of the steps of one workspace: made by the device, used with it alone, owned by the workspace. It
+// may hold views of the workspace's buffers and memory and of the model's weights, so it goes before they do. This one
+// is that of a device that records nothing.
+class Recordings {
+ public:
+  Recordings() = default;
+  virtual ~Recordings() = default;
+  Recordings(const Recordings&) = delete;
+  Recordings& operator=(const Recordings&) = delete;
 };
 
 // A part of device memory, and where it goes on the host.
@@ -128,7 +139,7 @@ class Device {
   // What its kernels are written for: the name of an instruction set, or "portable": whatever the compiler chose.
   virtual std::string_view isa() const { return "portable"; }
   // The row counts a step may have, ascending; empty: any. A caller pads its rows to the next bucket, and gives a mask
-  // the width of the block tables: with buckets, shapes do not depend on what the rows see.
+  // the width of the block tables.
   virtual std::span<const std::int64_t> row_buckets() const { return {}; }
   virtual MemoryLayout memory_layout() const { return {}; }
   virtual bool row_independent() const { return true; }
@@ -154,9 +165,12 @@ class Device {
   // Takes a copy in the device's own layout. Parts are stacked by outputs, share `inputs`, and may differ in type.
   std::unique_ptr<const Weight> load_weight(std::span<const WeightPart> parts);
 
+  std::unique_ptr<Recordings> make_recordings() { return do_make_recordings(); }
   // Runs `ops`, which calls ops of this device only: no allocation, no upload, no download, no loan. A device may
   // record them under the key the first time and replay the recording later instead of calling `ops` again.
-  void step(const StepKey& key, const std::function<void()>& ops) { do_step(key, ops); }
+  void step(Recordings& recordings, const StepKey& key, const std::function<void()>& ops) {
+    do_step(recordings, key, ops);
+  }
 
   // --- ops ----------------------------------------------------------------------------------------------------------
   // y[r,:] = table[token[r],:] widened to float. Block formats: scale * q, or (scale * q) + min, each op rounded.
@@ -242,7 +256,8 @@ class Device {
   virtual std::span<const std::byte> do_lend(ConstView) { return {}; }
   virtual void do_discard(View) {}
   virtual std::unique_ptr<const Weight> do_load_weight(std::span<const WeightPart> parts) = 0;
-  virtual void do_step(const StepKey&, const std::function<void()>& ops) { ops(); }
+  virtual std::unique_ptr<Recordings> do_make_recordings() { return std::make_unique<Recordings>(); }
+  virtual void do_step(Recordings&, const StepKey&, const std::function<void()>& ops) { ops(); }
   virtual void do_embed(const Weight& table, ConstView token, View y) = 0;
   virtual void do_rms_norm(ConstView x, ConstView w, float eps, View y) = 0;
   virtual void do_linear(ConstView x, std::span<const Projection> projections) = 0;

@@ -203,8 +203,9 @@ TEST_F(DeviceContract, TensorsOfOneBufferLieAsFarApartAsTheDeviceDeclares) {
 
 TEST_F(DeviceContract, AStepRunsItsOps) {
   int runs = 0;
-  device_->step({.rows = 1}, [&] { ++runs; });
-  device_->step({.rows = 1}, [&] { ++runs; });
+  const auto recordings = device_->make_recordings();
+  device_->step(*recordings, {.rows = 1}, [&] { ++runs; });
+  device_->step(*recordings, {.rows = 1}, [&] { ++runs; });
   EXPECT_EQ(runs, 2);
 }
 

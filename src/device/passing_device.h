@@ -42,7 +42,7 @@ class PassingDevice : public Device {
     return inner_for("load_weight").load_weight(parts);
   }
   // Never recorded: whoever overrides an op may do inside what a recording would not repeat.
-  void do_step(const StepKey&, const std::function<void()>& ops) override { ops(); }
+  void do_step(Recordings&, const StepKey&, const std::function<void()>& ops) override { ops(); }
   void do_embed(const Weight& table, ConstView token, View y) override { inner_for("embed").embed(table, token, y); }
   void do_rms_norm(ConstView x, ConstView w, float eps, View y) override {
     inner_for("rms_norm").rms_norm(x, w, eps, y);

@@ -52,6 +52,9 @@ class BasicView {
 
   std::string describe() const;  // "f32 [3, 64]", for messages
 
+  // The same bytes under the same shape.
+  bool operator==(const BasicView&) const = default;
+
  private:
   Pointer data_ = nullptr;
   DType type_ = DType::f32;

@@ -5,7 +5,6 @@
 #include <numeric>
 
 #include "base/error.h"
-#include "model/rotation_tables.h"
 
 namespace espalier {
 namespace {
@@ -38,7 +37,8 @@ struct Eagle3Workspace::Buffers {
   std::int64_t rows, positions;
   std::int64_t outputs = 0;
   StepTables tables;
-  RotationTables rotation;
+  std::shared_ptr<const RotationTables> rotation;  // the head's
+
   Tensor same_row;  // i32 [rows]: 0, 1, 2, ...: gathers a dense tensor into columns of a wider one
 
   // Fusion.
@@ -64,6 +64,8 @@ struct Eagle3Workspace::Buffers {
   Tensor picked, picked_normed;  // [outputs, hidden]
   Tensor logits_buffer;
   View logits;  // [outputs, draft vocabulary] of it
+
+  std::unique_ptr<Recordings> recordings;  // of all the above, so it goes first
 
   ConstView feature_list(const Device& device, std::size_t i, std::int64_t n) const {
     return feature_rows.view.rows(static_cast<std::int64_t>(i) * part_elements(device, n), n);
@@ -93,7 +95,6 @@ void Eagle3Workspace::Buffers::allocate_step(Device& device, const Eagle3Config&
                                              std::int64_t padded) {
   const auto floats = [&](std::int64_t columns) { return device.tensor(DType::f32, {padded, columns}); };
   const std::int64_t q_width = config.heads * config.head_size, kv_width = config.kv_heads * config.head_size;
-  rotation = make_rotation_tables(device, config.inverse_frequencies, positions);
   feature = floats(config.hidden);
   feature_normed = floats(config.hidden);
   embedded = floats(config.hidden);
@@ -125,11 +126,13 @@ Eagle3Workspace::Eagle3Workspace(const Eagle3Head& head, const KvMemory& memory,
   b.outputs = outputs == 0 ? rows : outputs;
   b.allocate_fusion(device, head.config_, padded);
   b.allocate_step(device, head.config_, !head.weights_.layers[0].q_norm.view.empty(), padded);
+  b.rotation = head.rotation_->tables(positions);
   const std::int64_t padded_outputs = bucket_for(device, b.outputs);
   b.picked = device.tensor(DType::f32, {padded_outputs, head.hidden()});
   b.picked_normed = device.tensor(DType::f32, {padded_outputs, head.hidden()});
   b.logits_buffer = device.tensor(DType::f32, {padded_outputs, row_elements(device, head.draft_vocabulary())});
   b.logits = b.logits_buffer.view.columns(0, head.draft_vocabulary());
+  b.recordings = device.make_recordings();
 }
 
 Eagle3Workspace::~Eagle3Workspace() = default;
@@ -141,7 +144,8 @@ Eagle3Head::Eagle3Head(const Transformer& teacher, const HeadFiles& files, const
       config_(read_eagle3_config(recognised(files), teacher.config(), options)),
       weights_(load_eagle3_weights(teacher.device(), files, config_, options, teacher.weights().output_matrix())),
       embedding_(weights_.own_embedding ? weights_.own_embedding.get() : teacher.weights().embedding.get()),
-      output_(weights_.own_output ? weights_.own_output.get() : &teacher.weights().output_matrix()) {}
+      output_(weights_.own_output ? weights_.own_output.get() : &teacher.weights().output_matrix()),
+      rotation_(std::make_unique<Rotation>(teacher.device(), config_.inverse_frequencies)) {}
 
 KvShape Eagle3Head::kv_shape(DType type) const {
   return {.layers = static_cast<std::int64_t>(weights_.layers.size()),
@@ -209,13 +213,14 @@ Eagle3Output Eagle3Head::forward(std::span<const Row> rows, ConstView inputs, Ea
         b.outputs);
   // Not part of the recorded step: the inputs lie in a buffer of the caller, another one each time if he likes.
   device_->gather_rows(inputs, step.input, b.feature.view.rows(0, step.key.rows));
-  device_->step(step.key, [&] { run_layers(step, b); });
+  device_->step(*b.recordings, step.key, [&] { run_layers(step, b); });
   Eagle3Output output;
   output.feedback = config_.norm_output ? b.x_normed.view.rows(0, count) : b.x.view.rows(0, count);
   if (step.wanted_logits > 0) output.logits = b.logits.rows(0, step.wanted_logits);
   return output;
 }
 
+// Recorded: beside the key only what the workspace keeps may decide what is called here, and with what.
 void Eagle3Head::run_layers(const StepPlan& step, Eagle3Workspace::Buffers& b) const {
   const std::int64_t rows = step.key.rows;
   const View normed = b.normed.view.rows(0, rows);
@@ -265,8 +270,8 @@ void Eagle3Head::attend(const LayerWeights& layer, const KvViews& kv, const Step
     device_->rms_norm(q_raw.reshaped({rows, config_.heads, dim}), layer.q_norm, config_.rms_eps, q_heads);
     device_->rms_norm(k_raw.reshaped({rows, config_.kv_heads, dim}), layer.k_norm, config_.rms_eps, k_heads);
   }
-  device_->rope(q_heads, step.rows.position, b.rotation.cosine, b.rotation.sine);
-  device_->rope(k_heads, step.rows.position, b.rotation.cosine, b.rotation.sine);
+  device_->rope(q_heads, step.rows.position, b.rotation->cosine, b.rotation->sine);
+  device_->rope(k_heads, step.rows.position, b.rotation->cosine, b.rotation->sine);
   device_->kv_write(k_heads, v.reshaped({rows, config_.kv_heads, dim}), step.rows.slot, kv);
   const View attended = b.attended.view.rows(0, rows), projected = b.projected.view.rows(0, rows);
   const float scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(dim)));

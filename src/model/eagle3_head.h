@@ -16,6 +16,7 @@
 #include "model/eagle3_config.h"
 #include "model/eagle3_weights.h"
 #include "model/head_files.h"
+#include "model/rotation_tables.h"
 #include "model/rows.h"
 #include "model/step_tables.h"
 #include "model/transformer.h"
@@ -33,7 +34,7 @@ struct Eagle3Output {
 class Eagle3Head;
 
 // The buffers of draft steps on one memory, allocated once, with the same addresses in every step so that a device can
-// record it.
+// record it, and what it recorded.
 class Eagle3Workspace {
  public:
   // For steps and fusions of up to `rows` rows, of which up to `outputs` want logits (0: all of them); positions and
@@ -92,6 +93,7 @@ class Eagle3Head {
   Eagle3Weights weights_;
   const Weight* embedding_;  // own or the teacher's
   const Weight* output_;
+  std::unique_ptr<Rotation> rotation_;  // grows with the longest workspace
 };
 
 }  // namespace espalier

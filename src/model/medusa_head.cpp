@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -87,6 +88,8 @@ struct MedusaHead::Buffers {
   Tensor branch;  // [rows, hidden]: silu(W x + b)
   Tensor padded_logits;
   View logits;  // [rows, draft vocabulary]
+
+  std::unique_ptr<Recordings> recordings;  // of all the above, so it goes first
 };
 
 MedusaHead::MedusaHead(const Transformer& teacher, const HeadFiles& files, const HeadOptions& options)
@@ -143,65 +146,75 @@ MedusaHead::~MedusaHead() = default;
 MedusaHead::MedusaHead(MedusaHead&&) noexcept = default;
 MedusaHead& MedusaHead::operator=(MedusaHead&&) noexcept = default;
 
-ConstView MedusaHead::forward(ConstView hidden, std::int64_t row, MedusaWorkspace& workspace) const {
-  check(hidden.rank() == 2 && hidden.dim(1) == hidden_ && row >= 0 && row < hidden.dim(0),
-        "Medusa heads on row {} of {}, expected a row of [n, {}]", row, hidden.describe(), hidden_);
+std::int64_t MedusaHead::padded_rows(std::int64_t stride) const {
+  return bucket_for(*device_, heads() * stride);
+}
+
+ConstView MedusaHead::forward(ConstView hidden, std::span<const std::int32_t> rows, MedusaWorkspace& workspace) const {
   Buffers& b = *workspace.buffers_;
-  const std::int64_t rows = b.index.view.dim(0);
-  upload<std::int32_t>(
-      *device_, std::vector<std::int32_t>(static_cast<std::size_t>(rows), static_cast<std::int32_t>(row)), b.index);
-  const StepKey key = {.tables = &b, .cache = hidden.data(), .rows = rows, .output_rows = hidden.dim(0)};
-  device_->step(key, [&] { run(hidden, b); });
-  return b.logits;
+  const std::int64_t stride = bucket_for(*device_, std::ssize(rows)), padded = padded_rows(stride);
+  check(!rows.empty() && padded <= b.index.view.dim(0), "Medusa heads on {} rows, expected 1 to {}", rows.size(),
+        b.index.view.dim(0) / heads());
+  for (std::int32_t row : rows)
+    check(hidden.rank() == 2 && hidden.dim(1) == hidden_ && row >= 0 && row < hidden.dim(0),
+          "Medusa heads on row {} of {}, expected a row of [n, {}]", row, hidden.describe(), hidden_);
+  std::vector<std::int32_t> index(static_cast<std::size_t>(padded), rows[0]);
+  for (std::int64_t k = 0; k < heads(); ++k) std::ranges::copy(rows, index.begin() + k * stride);
+  upload<std::int32_t>(*device_, index, b.index.view.rows(0, padded));
+  // Not part of the recorded step: the hidden states lie in a buffer of the caller, another one each time if he likes.
+  device_->gather_rows(hidden, b.index.view.rows(0, padded), b.x.view.rows(0, padded));
+  device_->step(*b.recordings, {.rows = padded, .sequences = stride}, [&] {
+    run_blocks(stride, b);
+    run_outputs(stride, b);
+  });
+  return b.logits.rows(0, padded);
 }
 
-void MedusaHead::run(ConstView hidden, Buffers& b) const {
-  device_->gather_rows(hidden, b.index, b.x);
-  run_blocks(b);
-  run_outputs(b);
-}
-
-void MedusaHead::run_blocks(Buffers& b) const {
+void MedusaHead::run_blocks(std::int64_t stride, Buffers& b) const {
   const std::size_t blocks = heads_.front().blocks.size();
+  const std::int64_t padded = padded_rows(stride);
   std::vector<Projection> projections;
   for (std::size_t r = 0; r < blocks; ++r) {
     projections.clear();
     for (std::size_t k = 0; k < heads_.size(); ++k) {
       const Block& block = heads_[k].blocks[r];
-      const auto row = static_cast<std::int64_t>(k);
-      projections.push_back({block.weight.get(), block.bias.view, b.branch.view.rows(row, 1)});
-      // Before the first block all heads hold the same vector: one call for all of them.
-      if (r > 0) device_->linear(b.x.view.rows(row, 1), std::span(&projections.back(), 1));
+      const auto row = static_cast<std::int64_t>(k) * stride;
+      projections.push_back({block.weight.get(), block.bias.view, b.branch.view.rows(row, stride)});
+      // Before the first block all heads hold the same vectors: one call for all of them.
+      if (r > 0) device_->linear(b.x.view.rows(row, stride), std::span(&projections.back(), 1));
     }
-    if (r == 0) device_->linear(b.x.view.rows(0, 1), projections);
-    device_->silu(b.branch);
-    device_->add(b.x, b.branch);
+    if (r == 0) device_->linear(b.x.view.rows(0, stride), projections);
+    device_->silu(b.branch.view.rows(0, padded));
+    device_->add(b.x.view.rows(0, padded), b.branch.view.rows(0, padded));
   }
 }
 
-void MedusaHead::run_outputs(Buffers& b) const {
+void MedusaHead::run_outputs(std::int64_t stride, Buffers& b) const {
   if (shared_output_) {
-    const Projection all{shared_output_, {}, b.logits};
-    device_->linear(b.x, std::span(&all, 1));
+    const std::int64_t padded = padded_rows(stride);
+    const Projection all{shared_output_, {}, b.logits.rows(0, padded)};
+    device_->linear(b.x.view.rows(0, padded), std::span(&all, 1));
     return;
   }
   for (std::size_t k = 0; k < heads_.size(); ++k) {
-    const auto row = static_cast<std::int64_t>(k);
-    const Projection own{heads_[k].output.get(), {}, b.logits.rows(row, 1)};
-    device_->linear(b.x.view.rows(row, 1), std::span(&own, 1));
+    const auto row = static_cast<std::int64_t>(k) * stride;
+    const Projection own{heads_[k].output.get(), {}, b.logits.rows(row, stride)};
+    device_->linear(b.x.view.rows(row, stride), std::span(&own, 1));
   }
 }
 
 // Padding rows are read like all others, so they are written once: with zeros, of which silu and sums make zeros.
-MedusaWorkspace::MedusaWorkspace(const MedusaHead& head) : buffers_(std::make_unique<MedusaHead::Buffers>()) {
+MedusaWorkspace::MedusaWorkspace(const MedusaHead& head, std::int64_t rows)
+    : buffers_(std::make_unique<MedusaHead::Buffers>()) {
   Device& device = head.device();
   check(bucket_for(device, 1) == 1, "Medusa heads need a device whose steps may have one row");
-  const std::int64_t rows = bucket_for(device, head.heads());
-  buffers_->index = device.tensor(DType::i32, {rows});
-  buffers_->x = device.tensor(DType::f32, {rows, head.hidden_});
-  buffers_->branch = zeros(device, rows, head.hidden_);
-  buffers_->padded_logits = zeros(device, rows, row_elements(device, head.draft_vocabulary()));
+  const std::int64_t most = head.padded_rows(bucket_for(device, rows));
+  buffers_->index = device.tensor(DType::i32, {most});
+  buffers_->x = device.tensor(DType::f32, {most, head.hidden_});
+  buffers_->branch = zeros(device, most, head.hidden_);
+  buffers_->padded_logits = zeros(device, most, row_elements(device, head.draft_vocabulary()));
   buffers_->logits = buffers_->padded_logits.view.columns(0, head.draft_vocabulary());
+  buffers_->recordings = device.make_recordings();
 }
 
 MedusaWorkspace::~MedusaWorkspace() = default;

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "device/device.h"
@@ -37,10 +38,11 @@ class MedusaHead {
   const std::vector<std::int32_t>& target_ids() const { return target_ids_; }
   float logit_scale() const { return logit_scale_; }  // above 0; multiplies the logits; they come without it
 
-  // All heads on one hidden state. hidden: f32 [n, teacher hidden], the state after the final norm; row: which of them.
-  // Returns f32 [bucket_for(heads), draft vocabulary], strided where the device's alignment asks for it; row k is head
-  // k, rows from heads() on hold numbers nobody asked for. Valid until the next call.
-  ConstView forward(ConstView hidden, std::int64_t row, MedusaWorkspace& workspace) const;
+  // All heads on the hidden states of some rows. hidden: f32 [n, teacher hidden], the state after the final norm; rows:
+  // which of them, no more than the workspace has room for. Returns f32 [.., draft vocabulary], strided where the
+  // device's alignment asks for it: row k * stride + i is head k on rows[i], where stride is bucket_for(rows.size());
+  // the others hold numbers nobody asked for. Valid until the next call.
+  ConstView forward(ConstView hidden, std::span<const std::int32_t> rows, MedusaWorkspace& workspace) const;
 
  private:
   friend class MedusaWorkspace;
@@ -57,9 +59,10 @@ class MedusaHead {
   void load_outputs(WeightReader& read, const MedusaLayout& layout, std::int64_t rows, bool shared,
                     const std::optional<std::vector<std::int32_t>>& kept);
   Head load_blocks(WeightReader& read, const TensorSource& source, const MedusaLayout& layout, std::int64_t k) const;
-  void run(ConstView hidden, Buffers& buffers) const;
-  void run_blocks(Buffers& buffers) const;
-  void run_outputs(Buffers& buffers) const;
+  // Rows of all heads, each of which has `stride` of them.
+  std::int64_t padded_rows(std::int64_t stride) const;
+  void run_blocks(std::int64_t stride, Buffers& buffers) const;
+  void run_outputs(std::int64_t stride, Buffers& buffers) const;
 
   Device* device_;
   std::int64_t hidden_;
@@ -70,10 +73,11 @@ class MedusaHead {
   float logit_scale_ = 1;
 };
 
-// The buffers of one call, allocated once.
+// The buffers of one call, allocated once, and what the device recorded of it.
 class MedusaWorkspace {
  public:
-  explicit MedusaWorkspace(const MedusaHead& head);
+  // For calls with up to `rows` hidden states.
+  explicit MedusaWorkspace(const MedusaHead& head, std::int64_t rows = 1);
   ~MedusaWorkspace();
   MedusaWorkspace(MedusaWorkspace&&) noexcept;
   MedusaWorkspace& operator=(MedusaWorkspace&&) noexcept;

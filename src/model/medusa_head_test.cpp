@@ -88,9 +88,9 @@ class MedusaHeadTest : public ::testing::Test {
   }
 
   // [heads][draft vocabulary]
-  std::vector<std::vector<float>> run(const MedusaHead& head, ConstView hidden, std::int64_t row) {
+  std::vector<std::vector<float>> run(const MedusaHead& head, ConstView hidden, std::int32_t row) {
     MedusaWorkspace workspace(head);
-    const ConstView logits = head.forward(hidden, row, workspace);
+    const ConstView logits = head.forward(hidden, std::span(&row, 1), workspace);
     std::vector<std::vector<float>> values(static_cast<std::size_t>(head.heads()));
     std::int64_t k = 0;
     for (auto& of_head : values) {
@@ -182,20 +182,40 @@ TEST_F(MedusaHeadTest, AHeadDependsOnItsOwnRowAlone) {
   EXPECT_NE(run(heads, many, 5), run(heads, many, 4));
 }
 
+TEST_F(MedusaHeadTest, RowsInOneCallAreThoseOfCallsOfTheirOwn) {
+  const MedusaHead heads = head(three_heads(false));
+  const Tensor hidden = states(9);
+  MedusaWorkspace workspace(heads, 4);
+  for (const std::vector<std::int32_t>& rows : {std::vector{7, 0, 3, 7}, std::vector{5}, std::vector{2, 8}}) {
+    const ConstView logits = heads.forward(hidden, rows, workspace);
+    ASSERT_EQ(logits.dim(0), 3 * std::ssize(rows));
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      const auto alone = run(heads, hidden, rows[i]);
+      for (std::size_t k = 0; k < alone.size(); ++k) {
+        std::vector<float> values(static_cast<std::size_t>(vocabulary_));
+        download<float>(*device_, logits.rows(static_cast<std::int64_t>(k * rows.size() + i), 1), values);
+        EXPECT_EQ(values, alone[k]) << "head " << k << " on row " << rows[i];
+      }
+    }
+  }
+}
+
 TEST_F(MedusaHeadTest, AWorkspaceServesCallAfterCall) {
   const MedusaHead heads = head(three_heads(false));
   const Tensor hidden = states(3);
   MedusaWorkspace workspace(heads);
-  const auto first_logits = [&](std::int64_t row) {
+  const auto first_logits = [&](std::int32_t row) {
     std::vector<float> values(static_cast<std::size_t>(vocabulary_));
-    download<float>(*device_, heads.forward(hidden, row, workspace).rows(0, 1), values);
+    download<float>(*device_, heads.forward(hidden, std::span(&row, 1), workspace).rows(0, 1), values);
     return values;
   };
   const auto before = first_logits(1);
   EXPECT_NE(first_logits(2), before);
   EXPECT_EQ(first_logits(1), before);
-  EXPECT_THROW(heads.forward(hidden, 3, workspace), std::logic_error);
-  EXPECT_THROW(heads.forward(hidden, -1, workspace), std::logic_error);
+  EXPECT_THROW(first_logits(3), std::logic_error);
+  EXPECT_THROW(first_logits(-1), std::logic_error);
+  EXPECT_THROW(heads.forward(hidden, {}, workspace), std::logic_error);
+  EXPECT_THROW(heads.forward(hidden, std::vector{0, 1}, workspace), std::logic_error) << "it has room for one";
 }
 
 // A device with buckets of 1, 8, ...: three heads become eight rows, and all of them may be ranked.
@@ -212,13 +232,25 @@ TEST_F(MedusaHeadTest, PadsToTheBucketsOfADevice) {
   const Tensor padded_hidden = ascend->tensor(DType::f32, {2, hidden_});
   upload<float>(*ascend, row, padded_hidden);
   MedusaWorkspace workspace(padded);
-  const ConstView logits = padded.forward(padded_hidden, 1, workspace);
+  const ConstView logits = padded.forward(padded_hidden, std::vector{1}, workspace);
   ASSERT_EQ(logits.dim(0), 8);
   const Tensor value = ascend->tensor(DType::f32, {8, 4}), id = ascend->tensor(DType::i32, {8, 4});
   EXPECT_NO_THROW(ascend->top_k(logits, value, id));
   std::vector<float> first(static_cast<std::size_t>(vocabulary_));
   download<float>(*ascend, logits.rows(0, 1), first);
   EXPECT_EQ(first, run(head(three_heads(false)), hidden, 1)[0]);
+
+  // Two states are eight rows of each head.
+  MedusaWorkspace wider(padded, 2);
+  const ConstView both = padded.forward(padded_hidden, std::vector{0, 1}, wider);
+  ASSERT_EQ(both.dim(0), 32);
+  for (std::int32_t state : {0, 1}) {
+    const auto expected = run(head(three_heads(false)), hidden, state);
+    for (std::size_t k = 0; k < expected.size(); ++k) {
+      download<float>(*ascend, both.rows(static_cast<std::int64_t>(8 * k) + state, 1), first);
+      EXPECT_EQ(first, expected[k]) << "head " << k << " on state " << state;
+    }
+  }
 }
 
 // 5 draft tokens are rows of 20 bytes: they are spread so that each starts where every device can take it.
@@ -232,7 +264,7 @@ TEST_F(MedusaHeadTest, RowsOfAnOddVocabularyStartOn32Bytes) {
   EXPECT_THAT(heads.target_ids(), ElementsAre(3, 1, 4, 15, 9));
   EXPECT_EQ(heads.logit_scale(), 2);
   MedusaWorkspace workspace(heads);
-  const ConstView logits = heads.forward(states(1), 0, workspace);
+  const ConstView logits = heads.forward(states(1), std::vector{0}, workspace);
   EXPECT_EQ(logits.dim(1), 5);
   EXPECT_EQ(logits.row_stride() * 4 % 32, 0);
 }

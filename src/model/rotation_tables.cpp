@@ -22,4 +22,10 @@ RotationTables make_rotation_tables(Device& device, const std::vector<float>& in
   return tables;
 }
 
+std::shared_ptr<const RotationTables> Rotation::tables(std::int64_t positions) {
+  if (!longest_ || longest_->positions() < positions)
+    longest_ = std::make_shared<const RotationTables>(make_rotation_tables(*device_, inverse_frequencies_, positions));
+  return longest_;
+}
+
 }  // namespace espalier

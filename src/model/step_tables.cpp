@@ -1,6 +1,7 @@
 #include "model/step_tables.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "base/error.h"
 
@@ -15,7 +16,7 @@ constexpr std::int64_t kLargestBlock = 512;
 
 std::int64_t table_words(const Device& device, std::int64_t rows, std::int64_t positions) {
   constexpr std::int64_t kColumns = 10;  // eight columns of the rows, two lists of row numbers
-  const std::int64_t blocks = positions / kSmallestBlock + 1;
+  const std::int64_t blocks = std::max(rows, positions) / kSmallestBlock + 1;
   return kColumns * part_elements(device, rows) + part_elements(device, rows * kMaxAncestors) +
          part_elements(device, (rows + 1) * blocks);
 }
@@ -26,7 +27,15 @@ std::int64_t round_up(std::int64_t n, std::int64_t step) {
 
 // Room for a mask over every place, and over the padding slots where they are more.
 std::int64_t widest_mask(std::int64_t rows, std::int64_t positions) {
-  return round_up(std::max(rows, positions + kLargestBlock), kMaskColumns);
+  return round_up(std::max(rows, positions) + kLargestBlock, kMaskColumns);
+}
+
+std::int64_t power_of_two_for(std::int64_t n) {
+  return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(n)));
+}
+
+int number_of(const StepForm& form) {
+  return form.attention == AttentionOp::eager ? 2 : form.mask == MaskForm::dense ? 1 : 0;
 }
 
 template <typename Wanted>
@@ -35,12 +44,17 @@ void append_rows(std::span<const Row> rows, Wanted wanted, std::vector<std::int3
     if (wanted(rows[r])) list.push_back(static_cast<std::int32_t>(r));
 }
 
+// No row is at, or sees, a place from this one on.
+std::int64_t places_used(std::span<const Row> rows) {
+  std::int64_t used = 1;
+  for (const Row& row : rows) used = std::max<std::int64_t>({used, row.place + 1, row.end});
+  return used;
+}
+
 }  // namespace
 
 std::int64_t mask_columns(std::span<const Row> rows) {
-  std::int64_t used = 1;
-  for (const Row& row : rows) used = std::max<std::int64_t>({used, row.place + 1, row.end});
-  return round_up(used, kMaskColumns);
+  return round_up(places_used(rows), kMaskColumns);
 }
 
 void write_mask(std::span<const Row> rows, std::int64_t columns, std::span<std::uint8_t> hidden) {
@@ -66,11 +80,15 @@ StepTables::StepTables(Device& device, const KvMemory& memory, std::int64_t rows
                        const StepForm& form)
     : device_(&device),
       memory_(&memory),
-      positions_(positions),
       form_(form),
       buffer_(device.tensor(DType::i32, {table_words(device, bucket_for(device, rows), positions)})) {
+  const std::int64_t padded = bucket_for(device, rows), block_size = tables().block_size();
   check(form.attention == AttentionOp::fused || form.mask == MaskForm::dense, "eager attention needs the dense mask");
-  const std::int64_t padded = bucket_for(device, rows);
+  check(block_size >= kSmallestBlock || positions <= kSmallestBlock, "blocks of {} slots, expected at least {}",
+        block_size, kSmallestBlock);
+  // With buckets, padding rows have a table too.
+  const std::int64_t places = device.row_buckets().empty() ? positions : std::max(positions, padded);
+  all_blocks_ = (places + block_size - 1) / block_size;
   if (form.mask == MaskForm::dense) mask_buffer_ = device.tensor(DType::u8, {padded * widest_mask(padded, positions)});
 }
 
@@ -79,30 +97,81 @@ struct StepTables::Layout {
 };
 
 StepPlan StepTables::prepare(std::span<const Row> rows, const StepCheck& check_tables) {
-  const std::int64_t block_size = tables().block_size();
-  check(block_size >= kSmallestBlock || positions_ <= kSmallestBlock, "blocks of {} slots, expected at least {}",
-        block_size, kSmallestBlock);
   StepPlan plan;
   packed_.clear();
   padded_ = bucket_for(*device_, static_cast<std::int64_t>(rows.size()));
   list_sequences(rows);
-  plan_outputs(rows, plan);
-  const bool has_padding = padded_ > static_cast<std::int64_t>(rows.size());
-  plan.key.tables = this;
-  plan.key.cache = memory_;
-  plan.key.rows = padded_;
-  // Padding rows form a sequence of their own, so that a mask has a column for the slot each of them writes.
-  plan.key.sequences = static_cast<std::int64_t>(sequences_.size()) + (device_->row_buckets().empty() ? 0 : 1);
-  plan.key.blocks = (positions_ + block_size - 1) / block_size;
-  if (has_padding)
-    plan.key.blocks = std::max(plan.key.blocks, static_cast<std::int64_t>(tables().padding_blocks().size()));
-  plan.key.eager = form_.attention == AttentionOp::eager;
-  plan.key.ancestors = 1;
-  for (const Row& row : rows)
-    plan.key.ancestors = std::max(plan.key.ancestors, static_cast<std::int64_t>(row.ancestors.size()));
-  check(plan.key.ancestors <= kMaxAncestors, "a row with {} ancestors, expected at most {}", plan.key.ancestors,
-        kMaxAncestors);
+  list_outputs(rows, plan);
+  plan.key = key_of(rows, plan);
+  const StepKey& key = plan.key;
+  const Layout at = pack_tables(rows, key);
+  const std::int64_t mask_columns = mask_columns_of(key);
+  mask_.resize(static_cast<std::size_t>(padded_ * mask_columns));
+  if (!mask_.empty()) write_mask(rows, mask_columns, mask_);
+  if (check_tables) check_tables(host_tables(at, key));
 
+  const auto words = static_cast<std::int64_t>(packed_.size());
+  check(words <= buffer_.view.dim(0), "step tables of {} words, room for {}", words, buffer_.view.dim(0));
+  upload<std::int32_t>(*device_, packed_, buffer_.view.rows(0, words));
+  plan.rows = {
+      .token = table(at.token, padded_),
+      .position = table(at.position, padded_),
+      .slot = table(at.slot, padded_),
+      .sequence = table(at.sequence, padded_),
+      .begin = table(at.begin, padded_),
+      .end = table(at.end, padded_),
+      .ancestor_count = table(at.ancestor_count, padded_),
+      .ancestors = table(at.ancestors, padded_ * key.ancestors).reshaped({padded_, key.ancestors}),
+      .blocks = table(at.blocks, key.sequences * block_columns(key)).reshaped({key.sequences, block_columns(key)}),
+      .mask = {}};
+  if (!mask_.empty()) {
+    const View bytes = mask_buffer_.view.rows(0, padded_ * mask_columns);
+    upload<std::uint8_t>(*device_, mask_, bytes);
+    plan.rows.mask = bytes.reshaped({1, 1, padded_, mask_columns});
+  }
+  plan.input = table(at.input, padded_);
+  if (key.output_rows > 0) plan.output_rows = table(at.outputs, key.output_rows);
+  if (key.tap_rows > 0) plan.tap_rows = table(at.taps, key.tap_rows);
+  return plan;
+}
+
+// Counts of rows are rounded to the device's buckets, where it has them, and everything else to powers of two: tables
+// are small, and so few keys are better than few words.
+StepKey StepTables::key_of(std::span<const Row> rows, const StepPlan& wanted) const {
+  std::int64_t ancestors = 1;
+  for (const Row& row : rows) ancestors = std::max(ancestors, std::ssize(row.ancestors));
+  check(ancestors <= kMaxAncestors, "a row with {} ancestors, expected at most {}", ancestors, kMaxAncestors);
+  const bool buckets = !device_->row_buckets().empty();
+  return {.rows = padded_,
+          .output_rows = bucket_for(*device_, wanted.wanted_outputs),
+          .logit_rows = bucket_for(*device_, wanted.wanted_logits),
+          .tap_rows = bucket_for(*device_, wanted.wanted_taps),
+          // Padding rows form a sequence of their own, so that a mask has a column for the slot each of them writes.
+          .sequences = std::min(power_of_two_for(std::ssize(sequences_)), padded_) + (buckets ? 1 : 0),
+          .ancestors = power_of_two_for(ancestors),
+          .context = context_bucket(rows),
+          .form = number_of(form_)};
+}
+
+// Twice as many tiles of keys each time, up to the longest table. Whatever is padding must fit too.
+std::int64_t StepTables::context_bucket(std::span<const Row> rows) const {
+  const std::int64_t used = places_used(rows), all = all_blocks_ * tables().block_size();
+  check(used <= all, "a step over {} places, its tables hold {}", used, all);
+  const std::int64_t padding = device_->row_buckets().empty() ? 0 : padded_;
+  const std::int64_t tiles = round_up(std::max(used, padding), kKeyTile) / kKeyTile;
+  return std::min(power_of_two_for(tiles) * kKeyTile, all);
+}
+
+std::int64_t StepTables::block_columns(const StepKey& key) const {
+  return std::min(round_up(key.context, tables().block_size()) / tables().block_size(), all_blocks_);
+}
+
+// As wide as the tables; 0: none.
+std::int64_t StepTables::mask_columns_of(const StepKey& key) const {
+  return form_.mask == MaskForm::dense ? round_up(block_columns(key) * tables().block_size(), kMaskColumns) : 0;
+}
+
+StepTables::Layout StepTables::pack_tables(std::span<const Row> rows, const StepKey& key) {
   // A padding row has token 0 at position 0, writes a slot of its own and sees nothing but itself.
   const auto zero = [](std::int64_t) { return 0; };
   const auto padding_sequence = static_cast<std::int32_t>(sequences_.size());
@@ -123,45 +192,13 @@ StepPlan StepTables::prepare(std::span<const Row> rows, const StepCheck& check_t
       rows, [](const Row& row) { return row.end; }, zero);
   at.ancestor_count = pack_column(
       rows, [](const Row& row) { return static_cast<std::int32_t>(row.ancestors.size()); }, zero);
-  at.ancestors = pack_ancestors(rows, plan.key.ancestors);
-  at.blocks = pack_blocks(plan.key.blocks, plan.key.sequences);
+  at.ancestors = pack_ancestors(rows, key.ancestors);
+  at.blocks = pack_blocks(block_columns(key), key.sequences);
   at.input = pack_column(
       rows, [](const Row& row) { return row.input; }, zero);
-  at.outputs = pack_row_list(outputs_, plan.key.output_rows);
-  at.taps = pack_row_list(taps_, plan.key.tap_rows);
-  if (form_.mask == MaskForm::dense) {
-    // Where shapes are fixed the mask is as wide as the tables, else as wide as what the rows see.
-    mask_columns_ =
-        device_->row_buckets().empty() ? mask_columns(rows) : round_up(plan.key.blocks * block_size, kMaskColumns);
-    mask_.resize(static_cast<std::size_t>(padded_ * mask_columns_));
-    write_mask(rows, mask_columns_, mask_);
-    plan.key.mask_columns = mask_columns_;
-  }
-  if (check_tables) check_tables(host_tables(at, plan));
-
-  const auto words = static_cast<std::int64_t>(packed_.size());
-  check(words <= buffer_.view.dim(0), "step tables of {} words, room for {}", words, buffer_.view.dim(0));
-  upload<std::int32_t>(*device_, packed_, buffer_.view.rows(0, words));
-  plan.rows = {
-      .token = table(at.token, padded_),
-      .position = table(at.position, padded_),
-      .slot = table(at.slot, padded_),
-      .sequence = table(at.sequence, padded_),
-      .begin = table(at.begin, padded_),
-      .end = table(at.end, padded_),
-      .ancestor_count = table(at.ancestor_count, padded_),
-      .ancestors = table(at.ancestors, padded_ * plan.key.ancestors).reshaped({padded_, plan.key.ancestors}),
-      .blocks = table(at.blocks, plan.key.sequences * plan.key.blocks).reshaped({plan.key.sequences, plan.key.blocks}),
-      .mask = {}};
-  if (form_.mask == MaskForm::dense) {
-    const View bytes = mask_buffer_.view.rows(0, padded_ * mask_columns_);
-    upload<std::uint8_t>(*device_, mask_, bytes);
-    plan.rows.mask = bytes.reshaped({1, 1, padded_, mask_columns_});
-  }
-  plan.input = table(at.input, padded_);
-  if (plan.key.output_rows > 0) plan.output_rows = table(at.outputs, plan.key.output_rows);
-  if (plan.key.tap_rows > 0) plan.tap_rows = table(at.taps, plan.key.tap_rows);
-  return plan;
+  at.outputs = pack_row_list(outputs_, key.output_rows);
+  at.taps = pack_row_list(taps_, key.tap_rows);
+  return at;
 }
 
 void StepTables::attend(ConstView q, const KvViews& kv, const StepPlan& step, float scale, View out) const {
@@ -172,7 +209,7 @@ void StepTables::attend(ConstView q, const KvViews& kv, const StepPlan& step, fl
   }
 }
 
-HostTables StepTables::host_tables(const Layout& at, const StepPlan& plan) const {
+HostTables StepTables::host_tables(const Layout& at, const StepKey& key) const {
   const auto column = [this](std::int64_t begin, std::int64_t size) {
     return std::span(packed_).subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(size));
   };
@@ -185,14 +222,12 @@ HostTables StepTables::host_tables(const Layout& at, const StepPlan& plan) const
   tables.begin = column(at.begin, padded_);
   tables.end = column(at.end, padded_);
   tables.ancestor_count = column(at.ancestor_count, padded_);
-  tables.ancestors = column(at.ancestors, padded_ * plan.key.ancestors);
-  tables.ancestor_columns = plan.key.ancestors;
-  tables.blocks = column(at.blocks, plan.key.sequences * plan.key.blocks);
-  tables.block_columns = plan.key.blocks;
-  if (form_.mask == MaskForm::dense) {
-    tables.mask = mask_;
-    tables.mask_columns = mask_columns_;
-  }
+  tables.ancestors = column(at.ancestors, padded_ * key.ancestors);
+  tables.ancestor_columns = key.ancestors;
+  tables.blocks = column(at.blocks, key.sequences * block_columns(key));
+  tables.block_columns = block_columns(key);
+  tables.mask = mask_;
+  tables.mask_columns = mask_columns_of(key);
   return tables;
 }
 
@@ -207,7 +242,7 @@ std::int32_t StepTables::sequence_index(SequenceId id) const {
   return static_cast<std::int32_t>(std::ranges::find(sequences_, id) - sequences_.begin());
 }
 
-void StepTables::plan_outputs(std::span<const Row> rows, StepPlan& plan) {
+void StepTables::list_outputs(std::span<const Row> rows, StepPlan& plan) {
   outputs_.clear();
   taps_.clear();
   append_rows(
@@ -219,7 +254,6 @@ void StepTables::plan_outputs(std::span<const Row> rows, StepPlan& plan) {
       rows, [](const Row& row) { return row.wants_taps; }, taps_);
   plan.wanted_outputs = static_cast<std::int64_t>(outputs_.size());
   plan.wanted_taps = static_cast<std::int64_t>(taps_.size());
-  plan.key.logit_rows = bucket_for(*device_, plan.wanted_logits);
 }
 
 std::int64_t StepTables::pack(std::span<const std::int32_t> values) {
@@ -248,18 +282,17 @@ std::int64_t StepTables::pack_ancestors(std::span<const Row> rows, std::int64_t 
 
 std::int64_t StepTables::pack_blocks(std::int64_t width, std::int64_t sequences) {
   column_.assign(static_cast<std::size_t>(sequences * width), 0);
-  for (std::size_t s = 0; s < static_cast<std::size_t>(sequences); ++s) {
-    const auto blocks = s < sequences_.size() ? tables().blocks(sequences_[s]) : tables().padding_blocks();
-    check(static_cast<std::int64_t>(blocks.size()) <= width, "table {} has {} blocks, the step's tables hold {}", s,
-          blocks.size(), width);
-    std::ranges::copy(blocks, column_.begin() + static_cast<std::ptrdiff_t>(s) * width);
-  }
+  const auto copy = [&](std::span<const std::int32_t> blocks, std::size_t s) {
+    std::copy_n(blocks.begin(), std::min(width, std::ssize(blocks)),
+                column_.begin() + static_cast<std::ptrdiff_t>(s) * width);
+  };
+  for (std::size_t s = 0; s < sequences_.size(); ++s) copy(tables().blocks(sequences_[s]), s);
+  if (!device_->row_buckets().empty()) copy(tables().padding_blocks(), sequences_.size());
   return pack(column_);
 }
 
-// Row numbers, padded to a bucket with row 0; `padded` becomes their number.
-std::int64_t StepTables::pack_row_list(std::span<const std::int32_t> list, std::int64_t& padded) {
-  padded = bucket_for(*device_, static_cast<std::int64_t>(list.size()));
+// Row numbers, padded with row 0.
+std::int64_t StepTables::pack_row_list(std::span<const std::int32_t> list, std::int64_t padded) {
   column_.assign(list.begin(), list.end());
   column_.resize(static_cast<std::size_t>(padded));
   return pack(column_);

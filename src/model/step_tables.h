@@ -1,6 +1,7 @@
 // A step as the device sees it: the rows laid out as integer columns, padded to a row bucket where the device has
 // buckets, packed into one buffer with a fixed address, and uploaded at once; with the attention mask as bytes where
-// the step's form asks for it.
+// the step's form asks for it. Shapes and places of the tables follow from the step's key alone, so that a device may
+// replay what it recorded under the key: counts are rounded up there, and nobody reads what stands behind.
 //
 // For a step over trees these are the accelerator-safe tensors of EAGLE-Pangu (arXiv 2603.08088): fixed shapes, every
 // index in range also where nobody reads it, no sentinel. They are made here and not from one tree, because a step
@@ -45,7 +46,7 @@ using StepCheck = std::function<void(const HostTables&)>;
 // Views into the tables; valid until the next step.
 struct StepPlan {
   StepKey key;
-  RowTables rows;
+  RowTables rows;   // shapes as the key says
   ConstView input;  // i32 [rows]
   // i32 [key.output_rows]: key.logit_rows that want logits, then rows that want only the hidden state
   ConstView output_rows;
@@ -78,30 +79,34 @@ class StepTables {
   // Offsets into the packed buffer.
   struct Layout;
 
+  StepKey key_of(std::span<const Row> rows, const StepPlan& wanted) const;
+  std::int64_t context_bucket(std::span<const Row> rows) const;
+  std::int64_t block_columns(const StepKey& key) const;
+  std::int64_t mask_columns_of(const StepKey& key) const;
   template <typename Value, typename Pad>
   std::int64_t pack_column(std::span<const Row> rows, Value value, Pad pad);
   std::int64_t pack_ancestors(std::span<const Row> rows, std::int64_t width);
   std::int64_t pack_blocks(std::int64_t width, std::int64_t sequences);
-  std::int64_t pack_row_list(std::span<const std::int32_t> list, std::int64_t& padded);
+  std::int64_t pack_row_list(std::span<const std::int32_t> list, std::int64_t padded);
   std::int64_t pack(std::span<const std::int32_t> values);
   void list_sequences(std::span<const Row> rows);
   std::int32_t sequence_index(SequenceId id) const;
-  void plan_outputs(std::span<const Row> rows, StepPlan& plan);
+  void list_outputs(std::span<const Row> rows, StepPlan& plan);
+  Layout pack_tables(std::span<const Row> rows, const StepKey& key);
   ConstView table(std::int64_t at, std::int64_t size) const { return buffer_.view.rows(at, size); }
-  HostTables host_tables(const Layout& at, const StepPlan& plan) const;
+  HostTables host_tables(const Layout& at, const StepKey& key) const;
 
   const BlockTables& tables() const { return memory_->tables(); }
 
   Device* device_;
   const KvMemory* memory_;
-  std::int64_t positions_;
+  std::int64_t all_blocks_;  // of the longest table
   StepForm form_;
   Tensor buffer_;       // i32
   Tensor mask_buffer_;  // u8; empty with lists alone
 
   // Scratch of prepare(), kept to avoid allocating in every step.
   std::int64_t padded_ = 0;
-  std::int64_t mask_columns_ = 0;
   std::vector<std::int32_t> packed_, column_, outputs_, taps_;
   std::vector<std::uint8_t> mask_;
   std::vector<SequenceId> sequences_;

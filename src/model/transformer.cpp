@@ -8,7 +8,6 @@
 #include "base/error.h"
 #include "format/gguf.h"
 #include "format/safetensors.h"
-#include "model/rotation_tables.h"
 #include "model/step_tables.h"
 
 namespace espalier {
@@ -19,7 +18,8 @@ struct Workspace::Buffers {
 
   WorkspaceShape shape;
   StepTables tables;
-  RotationTables rotation;
+  std::shared_ptr<const RotationTables> rotation;  // the model's
+
   Tensor x;               // [rows, hidden] the residual stream
   Tensor normed;          // [rows, hidden]
   Tensor q, k, v;         // [rows, width]
@@ -31,6 +31,8 @@ struct Workspace::Buffers {
   Tensor picked, hidden;  // [outputs, hidden]
   Tensor logits;          // [outputs, vocabulary]
   Tensor taps;            // [rows, boundaries * hidden]
+
+  std::unique_ptr<Recordings> recordings;  // of all the above, so it goes first
 };
 
 Workspace::Workspace(const Transformer& model, const KvMemory& memory, const WorkspaceShape& shape) {
@@ -45,7 +47,7 @@ Workspace::Workspace(const Transformer& model, const KvMemory& memory, const Wor
   const std::int64_t rows = bucket_for(device, shape.rows);
   const std::int64_t outputs = bucket_for(device, std::max<std::int64_t>(shape.outputs, 1));
   const std::int64_t q_width = config.heads * config.head_size, kv_width = config.kv_heads * config.head_size;
-  b.rotation = make_rotation_tables(device, config.inverse_frequencies, shape.positions);
+  b.rotation = model.rotation_->tables(shape.positions);
   const auto floats = [&device](std::int64_t r, std::int64_t c) { return device.tensor(DType::f32, {r, c}); };
   b.x = floats(rows, config.hidden);
   b.normed = floats(rows, config.hidden);
@@ -65,6 +67,7 @@ Workspace::Workspace(const Transformer& model, const KvMemory& memory, const Wor
   b.logits = floats(outputs, config.vocabulary);
   if (!shape.tap_boundaries.empty())
     b.taps = floats(rows, static_cast<std::int64_t>(shape.tap_boundaries.size()) * config.hidden);
+  b.recordings = device.make_recordings();
 }
 
 Workspace::~Workspace() = default;
@@ -76,7 +79,10 @@ const WorkspaceShape& Workspace::shape() const {
 }
 
 Transformer::Transformer(Device& device, ModelConfig config, ModelWeights weights)
-    : device_(&device), config_(std::move(config)), weights_(std::move(weights)) {}
+    : device_(&device),
+      config_(std::move(config)),
+      weights_(std::move(weights)),
+      rotation_(std::make_unique<Rotation>(device, config_.inverse_frequencies)) {}
 
 KvShape Transformer::kv_shape(DType type) const {
   return {.layers = config_.layers, .kv_heads = config_.kv_heads, .head_size = config_.head_size, .type = type};
@@ -115,7 +121,7 @@ StepOutput Transformer::forward(std::span<const Row> rows, Workspace& workspace,
   check(step.wanted_outputs <= b.shape.outputs, "{} rows want logits or hidden states, the workspace has room for {}",
         step.wanted_outputs, b.shape.outputs);
   check(step.wanted_taps == 0 || !b.shape.tap_boundaries.empty(), "rows want taps, the workspace has none");
-  device_->step(step.key, [&] { run_layers(step, b); });
+  device_->step(*b.recordings, step.key, [&] { run_layers(step, b); });
   StepOutput output;
   if (step.wanted_logits > 0) {
     output.logits = b.logits.view.rows(0, step.wanted_logits);
@@ -126,6 +132,7 @@ StepOutput Transformer::forward(std::span<const Row> rows, Workspace& workspace,
   return output;
 }
 
+// Recorded: beside the key only what the workspace keeps may decide what is called here, and with what.
 void Transformer::run_layers(const StepPlan& step, Workspace::Buffers& b) const {
   const std::int64_t rows = step.key.rows;
   device_->embed(*weights_.embedding, step.rows.token, b.x.view.rows(0, rows));
@@ -164,8 +171,8 @@ void Transformer::attend(const LayerWeights& layer, const KvViews& kv, const Ste
     device_->rms_norm(q_raw.reshaped({rows, heads, dim}), layer.q_norm, config_.rms_eps, q_heads);
     device_->rms_norm(k_raw.reshaped({rows, kv_heads, dim}), layer.k_norm, config_.rms_eps, k_heads);
   }
-  device_->rope(q_heads, step.rows.position, b.rotation.cosine, b.rotation.sine);
-  device_->rope(k_heads, step.rows.position, b.rotation.cosine, b.rotation.sine);
+  device_->rope(q_heads, step.rows.position, b.rotation->cosine, b.rotation->sine);
+  device_->rope(k_heads, step.rows.position, b.rotation->cosine, b.rotation->sine);
   device_->kv_write(k_heads, v.reshaped({rows, kv_heads, dim}), step.rows.slot, kv);
   const View attended = b.attended.view.rows(0, rows), projected = b.projected.view.rows(0, rows);
   const float scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(dim)));

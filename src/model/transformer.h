@@ -1,6 +1,6 @@
 // The forward pass of all supported families, written once against the device contract. A Transformer never changes
-// after construction and serves any number of sequences; whatever changes is passed in: a Workspace, which knows its KV
-// memory.
+// after construction (but for rotation tables, which grow when a workspace needs more of them) and serves any number of
+// sequences; whatever changes is passed in: a Workspace, which knows its KV memory.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +12,7 @@
 #include "cache/kv_memory.h"
 #include "device/device.h"
 #include "model/config.h"
+#include "model/rotation_tables.h"
 #include "model/rows.h"
 #include "model/step_tables.h"
 #include "model/weights.h"
@@ -30,7 +31,7 @@ struct StepOutput {
 struct WorkspaceShape {
   std::int64_t rows = 0;       // the most rows of one step
   std::int64_t outputs = 0;    // the most rows that want logits or hidden
-  std::int64_t positions = 0;  // size of the rotation tables
+  std::int64_t positions = 0;  // rows are at positions, and at places, below
   // i: the residual stream entering layer i; layers: before the final norm
   std::vector<std::int64_t> tap_boundaries = {};
   StepForm form = {};
@@ -39,7 +40,7 @@ struct WorkspaceShape {
 class Transformer;
 
 // The buffers of a step on one memory, allocated once, with the same addresses in every step so that a device can
-// record it.
+// record it, and what it recorded.
 class Workspace {
  public:
   // Model and memory must outlive the workspace.
@@ -79,6 +80,8 @@ class Transformer {
                std::span<const std::int32_t> above) const;
 
  private:
+  friend class Workspace;
+
   void attend(const LayerWeights& layer, const KvViews& kv, const StepPlan& step, Workspace::Buffers& b) const;
   void feed_forward(const LayerWeights& layer, const StepPlan& step, Workspace::Buffers& b) const;
   void tap(std::int64_t boundary, const StepPlan& step, Workspace::Buffers& b) const;
@@ -87,6 +90,7 @@ class Transformer {
   Device* device_;
   ModelConfig config_;
   ModelWeights weights_;
+  std::unique_ptr<Rotation> rotation_;  // grows with the longest workspace
 };
 
 struct LoadOptions {

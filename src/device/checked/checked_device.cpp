@@ -170,7 +170,7 @@ class RulesOnADevice final : public CheckedDevice {
     return std::make_unique<CheckedWeight>(*this, inner_->load_weight(parts));
   }
 
-  void do_step(const StepKey&, const std::function<void()>& ops) override {
+  void do_step(Recordings&, const StepKey&, const std::function<void()>& ops) override {
     refuse_in_step("step", "ops");
     struct Leave {
       bool& in_step;

@@ -384,21 +384,24 @@ TEST_F(CheckedDeviceTest, R3AscendBuffersStartOn64BytesAndKernelsMayTouchTheSlac
 
 TEST_F(CheckedDeviceTest, R45NothingIsMovedOrAllocatedInsideAStep) {
   const Tensor x = floats({2, 8}), y = floats({2, 8});
-  const auto in_step = [&](const std::function<void()>& call) { return [&, call] { device_->step({}, call); }; };
+  const auto recordings = device_->make_recordings();
+  const auto in_step = [&](const std::function<void()>& call) {
+    return [&, call] { device_->step(*recordings, {}, call); };
+  };
   expect_violation(in_step([&] { downloaded(x); }), {"download", "from"}, "R45");
   expect_violation(in_step([&] { device_->lend(x); }), {"lend", "from"}, "R45");
   expect_violation(in_step([&] { upload<float>(*device_, std::vector<float>(16), x); }), {"upload", "to"}, "R45");
   expect_violation(in_step([&] { device_->allocate(4); }), {"allocate", "buffer"}, "R45");
   expect_violation(in_step([&] { weight(*device_, 4, 8); }), {"load_weight", "parts"}, "R45");
   expect_violation(in_step([&] { device_->discard(x); }), {"discard", "memory"}, "R45");
-  expect_violation(in_step([&] { device_->step({}, [] {}); }), {"step", "ops"}, "R45");
+  expect_violation(in_step([&] { device_->step(*recordings, {}, [] {}); }), {"step", "ops"}, "R45");
   in_step([&] { device_->add(x, y); })();
   downloaded(x);
 }
 
 TEST_F(CheckedDeviceTest, R45SynchronisationsAreCounted) {
   const Tensor x = floats({2, 8}), y = floats({2, 8});
-  device_->step({}, [&] { device_->add(x, y); });
+  device_->step(*device_->make_recordings(), {}, [&] { device_->add(x, y); });
   EXPECT_EQ(device_->counts().synchronisations, 0);
   downloaded(x);
   downloaded(x);

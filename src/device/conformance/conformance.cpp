@@ -5,6 +5,7 @@
 
 #include "device/checked/checked_device.h"
 #include "device/conformance/faulty_device.h"
+#include "device/conformance/recording_device.h"
 #include "device/conformance/remote_device.h"
 #include "device/cpu/cpu_device.h"
 #include "device/reference/reference_device.h"
@@ -24,6 +25,7 @@ std::vector<DeviceUnderTest> devices_under_test() {
       {"checked", [] { return make_checked_device(make_reference_device()); }},
       {"checked_remote", [] { return make_checked_device(make_remote_device(make_reference_device())); }},
       {"faulty", [] { return std::make_unique<FaultyDevice>(make_reference_device()); }},
+      {"recording", [] { return make_recording_device(make_reference_device(), Replay::blind); }},
       {"checked_ascend", [] { return make_checked_device(make_reference_device(), kAscend); }, false},
       {"checked_cpu", [] { return make_checked_device(make_cpu_device({.threads = 2})); }},
   };

@@ -36,7 +36,10 @@ class CountingDevice final : public PassingDevice {
   std::unique_ptr<Buffer> do_allocate(std::size_t bytes) override;
   std::span<const std::byte> do_lend(ConstView from) override;
   // The inner device's own step: one that checks refuses memory calls inside.
-  void do_step(const StepKey& key, const std::function<void()>& ops) override { inner().step(key, ops); }
+  std::unique_ptr<Recordings> do_make_recordings() override { return inner().make_recordings(); }
+  void do_step(Recordings& recordings, const StepKey& key, const std::function<void()>& ops) override {
+    inner().step(recordings, key, ops);
+  }
 
   std::unique_ptr<Device> owned_;
   std::string name_;

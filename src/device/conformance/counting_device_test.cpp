@@ -40,7 +40,7 @@ TEST(CountingDeviceTest, CountsUploadsBytesAndOpsWhereverTheyAreCalled) {
   upload<float>(device, std::vector<float>(6, 1.0f), y);
   upload<std::int32_t>(device, std::vector<std::int32_t>{1}, slot);
   const CallCounts before = device.counts();
-  device.step({}, [&] { device.add(x.view.reshaped({2, 3}), y.view.reshaped({2, 3})); });
+  device.step(*device.make_recordings(), {}, [&] { device.add(x.view.reshaped({2, 3}), y.view.reshaped({2, 3})); });
   device.kv_copy(std::vector<KvViews>{{x, y}}, slot, slot);
   device.discard(x);
   EXPECT_EQ(before.uploads, 3);

@@ -31,7 +31,10 @@ class FaultyDevice final : public PassingDevice {
   void do_upload(std::span<const std::byte> from, View to) override;
   void do_kv_copy(std::span<const KvViews> layers, ConstView from, ConstView to) override;
   // The inner device's own step: one that checks refuses memory calls inside.
-  void do_step(const StepKey& key, const std::function<void()>& ops) override { inner().step(key, ops); }
+  std::unique_ptr<Recordings> do_make_recordings() override { return inner().make_recordings(); }
+  void do_step(Recordings& recordings, const StepKey& key, const std::function<void()>& ops) override {
+    inner().step(recordings, key, ops);
+  }
 
   std::unique_ptr<Device> owned_;
   std::string name_;
