@@ -58,6 +58,18 @@ std::int64_t KvMemory::written_from(std::span<const std::int32_t> blocks, std::i
   return from;
 }
 
+std::int64_t KvMemory::written_to(std::span<const std::int32_t> blocks, std::int64_t end) const {
+  std::int64_t to = 0;
+  while (to < end) {
+    const std::int64_t slots = std::min(shape_.block_size, end - to);
+    const SlotRange range = within(blocks[static_cast<std::size_t>(to / shape_.block_size)], slots);
+    if (range.begin > 0 || range.empty()) return to;
+    to += range.end;
+    if (range.end < slots) return to;
+  }
+  return to;
+}
+
 // --- bytes ----------------------------------------------------------------------------------------------------------
 
 std::int64_t KvMemory::copy(std::span<const BlockCopy> copies) {

@@ -54,6 +54,8 @@ class KvMemory {
   SlotRange written(std::int32_t block) const { return written_.at(static_cast<std::size_t>(block)); }
   // The first place of the longest written run that ends at `end`; `end` itself where there is none.
   std::int64_t written_from(std::span<const std::int32_t> blocks, std::int64_t end) const;
+  // Where the written run that begins at place 0 ends, at `end` at the latest.
+  std::int64_t written_to(std::span<const std::int32_t> blocks, std::int64_t end) const;
 
  private:
   friend class KvCache;

@@ -6,6 +6,37 @@
 
 namespace espalier {
 
+Answer::Answer(RequestId number, const GenerateRequest& asked, const SecondsClock& c)
+    : id(number),
+      prompt(asked.prompt.begin(), asked.prompt.end()),
+      answered(asked.answered.begin(), asked.answered.end()),
+      request(asked),
+      path(prompt),
+      clock(c),
+      round_path(prompt.size() + answered.size()) {
+  request.prompt = prompt;
+  request.answered = answered;
+  path.insert(path.end(), answered.begin(), answered.end());
+  result.tokens = answered;
+}
+
+std::int64_t Answer::lacks_from() const {
+  std::int64_t first = length;
+  for (const auto& draft : drafts) first = std::min(first, draft->lacks_from());
+  return first;
+}
+
+void Answer::tell(const CommittedRows& rows) {
+  for (const auto& draft : drafts) draft->committed(rows);
+}
+
+void Answer::tell_reused(std::int64_t positions) {
+  length = positions;
+  again = false;
+  for (const auto& draft : drafts) again = draft->reused(committed()) || again;
+  again = again && length > 0;
+}
+
 void Answer::begin_round() {
   stage = AnswerStage::draft;
   round_path = path.size();
@@ -14,10 +45,14 @@ void Answer::begin_round() {
 }
 
 DrawnRows Answer::drawn_rows() const {
+  DrawnRows rows = drawn_row(first_row);
+  rows.count = tree->size();
+  return rows;
+}
+
+DrawnRows Answer::drawn_row(std::int64_t row) const {
   const GenerateOptions& options = request.options;
-  return {.begin = first_row,
-          .count = tree->size(),
-          .largest_decides = largest_decides(options.sampling) && options.logprobs < 0};
+  return {.begin = row, .count = 1, .largest_decides = largest_decides(options.sampling) && options.logprobs < 0};
 }
 
 std::int32_t Answer::draw(const LogitRow& logits, std::int64_t context) {

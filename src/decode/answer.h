@@ -1,14 +1,17 @@
-// The inside of the decoding loop: a lane, and an answer in the making. The loop (decoder.h) and its parts
-// (round_trees.h, round_budget.h, teacher_steps.h) work on them; nobody outside sees one. One thread at a time.
+// The inside of a batch: an answer in the making. The batch (batch.h) and its parts (round_trees.h, round_budget.h,
+// teacher_steps.h) work on it; nobody outside sees one. One thread at a time.
 #pragma once
 
 #include <cstdint>
+#include <exception>
+#include <memory>
 #include <optional>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "cache/kv_cache.h"
+#include "decode/budget.h"
 #include "decode/drafter.h"
 #include "decode/request.h"
 #include "decode/round.h"
@@ -20,24 +23,30 @@
 
 namespace espalier {
 
-// What a conversation keeps between answers.
-struct Lane {
-  SequenceId sequence = 0;
-  std::vector<std::int32_t> committed = {};  // the tokens whose K and V the cache holds
-  DrafterSet drafters = {};
-
-  std::int64_t length() const { return std::ssize(committed); }
-  void tell(const CommittedRows& rows) {
-    for (const auto& drafter : drafters) drafter->committed(rows);
-  }
-};
+enum class AnswerPhase { waiting, prompt, decoding };
 
 struct Answer {
-  // All must outlive this.
-  Answer(Lane& l, const GenerateRequest& r, const SecondsClock& c) : lane(l), request(r), clock(c) {}
+  // The clock must outlive this.
+  Answer(RequestId number, const GenerateRequest& asked, const SecondsClock& c);
+  Answer(const Answer&) = delete;  // the request points to its tokens
+  Answer& operator=(const Answer&) = delete;
 
-  Lane& lane;
-  const GenerateRequest& request;
+  RequestId id;
+  std::vector<std::int32_t> prompt, answered;
+  GenerateRequest request;  // of these tokens
+  AnswerPhase phase = AnswerPhase::waiting;
+  bool cancelled = false;
+  bool preempted = false;  // it has been running, and its positions are not yet all computed again
+  std::exception_ptr failure = {};
+
+  // While it runs.
+  std::optional<SequenceId> sequence = {};
+  std::int64_t length = 0;                                  // committed positions: the first tokens of the path
+  std::int64_t published = 0;                               // of those, in blocks that others may find
+  bool again = false;                                       // the last of them is computed once more
+  std::vector<std::unique_ptr<DraftSequence>> drafts = {};  // by drafter
+  Patience patience = {};
+
   GenerateResult result = {};
   std::vector<std::int32_t> path = {};  // prompt and answer; the last token is the root of the next round
   std::optional<FinishReason> finish = {};
@@ -47,7 +56,9 @@ struct Answer {
 
   // Of the round.
   std::size_t round_path = 0;                 // tokens of the path when it began
-  bool drafted = false;                       // the drafters were asked
+  bool drafts_fit = false;                    // its branch has room for what drafters need
+  bool asks = false;                          // the drafters are worth asking
+  bool drafted = false;                       // they were asked
   int room = 1;                               // the most rows of a drafted tree
   std::optional<Candidates> candidates = {};  // what the drafters said, where the rows are chosen
   std::optional<TokenTree> tree = {};
@@ -57,11 +68,24 @@ struct Answer {
   KvTraffic kv = {};
   RoundTimes times = {};
 
+  bool running() const { return phase != AnswerPhase::waiting; }
+  // The positions to compute before rounds can begin: all of the path, or, where its last token is the root, all
+  // before.
+  std::int64_t target() const { return std::ssize(path) - (result.tokens.empty() ? 0 : 1); }
+  std::span<const std::int32_t> committed() const { return std::span(path).first(static_cast<std::size_t>(length)); }
   std::int64_t tokens_left() const { return request.options.max_tokens - std::ssize(result.tokens); }
+
+  // Of the drafters' memories: the first place that one of them lacks.
+  std::int64_t lacks_from() const;
+  void tell(const CommittedRows& rows);
+  // The sequence holds so many positions now, which somebody else has computed.
+  void tell_reused(std::int64_t positions);
 
   void begin_round();
   // The rows of its tree, and what draws need of them.
   DrawnRows drawn_rows() const;
+  // Likewise, of a row of its prompt.
+  DrawnRows drawn_row(std::int64_t row) const;
   // The teacher's next token behind the path, from its logits. The caller is told, and `finish` says whether the answer
   // ends with it.
   std::int32_t draw(const LogitRow& logits, std::int64_t context);

@@ -1,4 +1,5 @@
-// Failures of an answer, told to those who listen (AnswerFailure in request.h) while the exception goes on.
+// Failures of answers: those who listen are told (AnswerFailure in request.h), and the answer ends with what was
+// thrown.
 #pragma once
 
 #include <span>
@@ -9,23 +10,24 @@
 namespace espalier {
 
 // Inside a handler. What the caller's own functions throw is not told.
-void tell_failure(const Answer& answer, const TeacherSteps& teacher);
+void fail(Answer& answer, const TeacherSteps& teacher);
 
-// Does something for these answers; if that fails, those who listen are told.
+// Does something for these answers; if that fails, so do they. Tells whether it did not.
 template <typename Function>
-auto observed(std::span<Answer* const> answers, const TeacherSteps& teacher, const Function& function) {
+bool guarded(std::span<Answer* const> answers, const TeacherSteps& teacher, const Function& function) {
   try {
-    return function();
+    function();
+    return true;
   } catch (...) {
-    for (const Answer* answer : answers) tell_failure(*answer, teacher);
-    throw;
+    for (Answer* answer : answers) fail(*answer, teacher);
+    return false;
   }
 }
 
 template <typename Function>
-auto observed(Answer& answer, const TeacherSteps& teacher, const Function& function) {
+bool guarded(Answer& answer, const TeacherSteps& teacher, const Function& function) {
   Answer* const one = &answer;
-  return observed(std::span(&one, 1), teacher, function);
+  return guarded(std::span(&one, 1), teacher, function);
 }
 
 }  // namespace espalier

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/math.h"
+#include "decode/row_choice.h"
 
 namespace espalier {
 namespace {
@@ -26,20 +27,20 @@ constexpr double kPassMemory = 8;
 // A guess of some sequence.
 struct Guess {
   double accepted = 0;
-  int lane = 0;
+  int sequence = 0;
   int id = 0;
 };
 
 // Higher chances first; among equals in the order of sequences and ids, so that parents stand before children.
 bool better(const Guess& left, const Guess& right) {
   if (left.accepted != right.accepted) return left.accepted > right.accepted;
-  return left.lane != right.lane ? left.lane < right.lane : left.id < right.id;
+  return left.sequence != right.sequence ? left.sequence < right.sequence : left.id < right.id;
 }
 
 // The best guesses of one sequence, as many as it has room for.
-std::vector<Guess> guesses_of(const DraftOfLane& draft, const AcceptanceEstimate& estimate, int lane) {
+std::vector<Guess> guesses_of(const DraftOfSequence& draft, const AcceptanceEstimate& estimate, int sequence) {
   std::vector<Guess> guesses;
-  for (int id = 1; id < draft.candidates->size(); ++id) guesses.push_back({estimate[id], lane, id});
+  for (int id = 1; id < draft.candidates->size(); ++id) guesses.push_back({estimate[id], sequence, id});
   std::ranges::sort(guesses, better);
   const auto room = static_cast<std::size_t>(std::max(0, draft.room - 1));
   if (guesses.size() > room) guesses.resize(room);
@@ -107,46 +108,46 @@ Budget::Budget(StepTimes measured, const BudgetShape& shape)
   check(shape.rows >= 1, "budget: steps of {} rows", shape.rows);
 }
 
-bool Budget::begin_round(int roots, std::int64_t context) {
-  roots_ = roots;
-  context_ = context;
-  costs_.fill(context, step_seconds_);
-  drafts_ = patience_.drafts();
+void Budget::begin_round(const RoundShape& round) {
+  round_ = round;
+  costs_.fill(round.context, step_seconds_);
   affordable_rows_ = affordable_rows();
-  return drafts_;
 }
 
 // Room for one guess at least: without any, nothing could be won.
 std::size_t Budget::affordable_rows() const {
-  const auto roots = static_cast<std::size_t>(roots_);
-  if (patience_.wins() || roots >= step_seconds_.size()) return step_seconds_.size();
-  const double most = std::max((1 + kRisk) * step_seconds_[roots - 1], step_seconds_[roots]);
+  const auto sure = static_cast<std::size_t>(round_.roots + round_.prompt_rows);
+  if (round_.wins || sure >= step_seconds_.size()) return step_seconds_.size();
+  const double most = std::max((1 + kRisk) * step_seconds_[sure - 1], step_seconds_[sure]);
   return static_cast<std::size_t>(std::ranges::upper_bound(step_seconds_, most) - step_seconds_.begin());
 }
 
-std::vector<TokenTree> Budget::cut(std::span<const DraftOfLane> drafts, double draft_seconds) {
+std::vector<TokenTree> Budget::cut(std::span<const DraftOfSequence> drafts, double draft_seconds) {
   std::vector<AcceptanceEstimate> estimates(drafts.size());
   std::vector<Guess> guesses;
-  for (std::size_t lane = 0; lane < drafts.size(); ++lane) {
-    estimates[lane].extend(*drafts[lane].candidates, calibration_);
-    const std::vector<Guess> own = guesses_of(drafts[lane], estimates[lane], static_cast<int>(lane));
+  for (std::size_t sequence = 0; sequence < drafts.size(); ++sequence) {
+    estimates[sequence].extend(*drafts[sequence].candidates, calibration_);
+    const std::vector<Guess> own = guesses_of(drafts[sequence], estimates[sequence], static_cast<int>(sequence));
     guesses.insert(guesses.end(), own.begin(), own.end());
   }
   if (drafts.size() > 1) std::ranges::sort(guesses, better);
-  std::vector<double> accepted(guesses.size());
-  std::ranges::transform(guesses, accepted.begin(), &Guess::accepted);
-  const int roots = static_cast<int>(drafts.size());
-  const int rows = best_rows(accepted, affordable_seconds(), draft_seconds, roots).rows;
+  std::vector<GuessChance> chances;
+  for (const Guess& guess : guesses) chances.push_back({guess.accepted, guess.sequence});
+  const GuessChoice choice = best_guesses(chances, {.step_seconds = step_seconds_,
+                                                    .draft_seconds = draft_seconds,
+                                                    .roots = static_cast<int>(drafts.size()),
+                                                    .prompt_rows = round_.prompt_rows,
+                                                    .affordable = static_cast<int>(affordable_rows_)});
 
   std::vector<int> kept(drafts.size(), 1);
-  for (const Guess& guess : std::span(guesses).first(static_cast<std::size_t>(rows - roots)))
-    ++kept[static_cast<std::size_t>(guess.lane)];
+  for (const Guess& guess : std::span(guesses).first(static_cast<std::size_t>(choice.guesses)))
+    ++kept[static_cast<std::size_t>(guess.sequence)];
   std::vector<TokenTree> trees;
-  for (std::size_t lane = 0; lane < drafts.size(); ++lane) {
-    if (kept[lane] == 1)
-      trees.emplace_back((*drafts[lane].candidates)[0].token);
+  for (std::size_t sequence = 0; sequence < drafts.size(); ++sequence) {
+    if (kept[sequence] == 1)
+      trees.emplace_back((*drafts[sequence].candidates)[0].token);
     else
-      trees.push_back(rescored(*drafts[lane].candidates, estimates[lane]).best(kept[lane]));
+      trees.push_back(rescored(*drafts[sequence].candidates, estimates[sequence]).best(kept[sequence]));
   }
   return trees;
 }
@@ -156,63 +157,79 @@ void Budget::learn(const Candidates& candidates, std::span<const Visit> visits) 
 }
 
 void Budget::observe_step(std::int64_t rows, double seconds) {
-  costs_.observe(rows, context_, seconds);
+  costs_.observe(rows, round_.context, seconds);
 }
 
 // By the table on both sides of the balance: a step that another process delayed counts neither for nor against drafts.
-void Budget::end_round(std::int64_t rows, std::int64_t tokens, double draft_seconds) {
-  if (!drafts_) return;
-  const auto time = [&](std::int64_t n) {
-    return step_seconds_[std::min(static_cast<std::size_t>(n), step_seconds_.size()) - 1];
-  };
-  patience_.settle(static_cast<double>(tokens) / roots_, draft_seconds + time(rows), time(roots_));
+double Budget::plain_seconds() const {
+  return seconds_of_rows(step_seconds_, round_.roots);
+}
+
+double Budget::drafted_seconds(int rows, int all_rows, int drafted, double draft_seconds) const {
+  const double guesses = all_rows - round_.roots;
+  const double more = seconds_of_rows(step_seconds_, all_rows) - plain_seconds();
+  return plain_seconds() + draft_seconds / drafted + (guesses > 0 ? more * (rows - 1) / guesses : 0);
 }
 
 void LevelBudget::begin(std::size_t drafter) {
   drafter_ = drafter;
-  estimate_ = {};
+  estimates_.clear();
   accepted_.clear();
 }
 
-bool LevelBudget::buys(const Candidates& candidates, std::span<const int> frontier) {
-  merge_new(candidates);
+AcceptanceEstimate& LevelBudget::estimate(const Frontier& frontier) {
+  if (estimates_.size() <= frontier.job) estimates_.resize(frontier.job + 1);
+  return estimates_[frontier.job];
+}
+
+bool LevelBudget::buys(std::span<const Frontier> frontiers) {
+  merge_new(frontiers);
   pass_begin_ = clock_();
-  if (frontier[0] == 0) return true;  // that drafts are worth a try was decided before
+  if (frontiers[0].nodes[0] == 0) return true;  // that drafts are worth a try was decided before
   const Budget::Passes& passes = budget_.passes_[drafter_];
   hoped_.clear();
   // A level looks like the one above it, or like the drafter's levels on the average.
-  for (int node : frontier)
-    hoped_.push_back(estimate_[node] * std::max(estimate_.conditional(node), passes.best_child));
+  for (const Frontier& frontier : frontiers) {
+    const AcceptanceEstimate& known = estimate(frontier);
+    for (int node : frontier.nodes)
+      hoped_.push_back(known[node] * std::max(known.conditional(node), passes.best_child));
+  }
   std::ranges::sort(hoped_, std::greater<>());
   const auto own = static_cast<std::ptrdiff_t>(hoped_.size());
   hoped_.insert(hoped_.end(), accepted_.begin(), accepted_.end());
   std::ranges::inplace_merge(hoped_, hoped_.begin() + own, std::greater<>());
-  const double spent = (pass_begin_ - begin_) * budget_.roots_;
+  const double spent = pass_begin_ - begin_;
   const auto rate = [&](const std::vector<double>& accepted, double seconds) {
-    return best_rows(accepted, budget_.affordable_seconds(), seconds, budget_.roots_).rate;
+    return best_rows(accepted, budget_.affordable_seconds(), seconds, budget_.round_.roots).rate;
   };
-  return rate(hoped_, spent + passes.seconds * budget_.roots_) > rate(accepted_, spent);
+  return rate(hoped_, spent + passes.seconds) > rate(accepted_, spent);
 }
 
-void LevelBudget::bought(const Candidates& candidates, std::span<const int> frontier) {
+void LevelBudget::bought(std::span<const Frontier> frontiers) {
   Budget::Passes& passes = budget_.passes_[drafter_];
   const double seconds = clock_() - pass_begin_;
   if (passes.seconds == 0) passes.seconds = seconds;
   follow(passes.seconds, std::min(seconds, 4 * passes.seconds), kPassMemory);
-  merge_new(candidates);
-  for (int node : frontier) {
-    double best = 0;
-    for (int child = candidates[node].newest_child; child != 0; child = candidates[child].older_sibling)
-      best = std::max(best, estimate_.conditional(child));
-    follow(passes.best_child, best, kPassMemory);
+  merge_new(frontiers);
+  for (const Frontier& frontier : frontiers) {
+    const Candidates& candidates = *frontier.candidates;
+    for (int node : frontier.nodes) {
+      double best = 0;
+      for (int child = candidates[node].newest_child; child != 0; child = candidates[child].older_sibling)
+        best = std::max(best, estimate(frontier).conditional(child));
+      follow(passes.best_child, best, kPassMemory);
+    }
   }
 }
 
-void LevelBudget::merge_new(const Candidates& candidates) {
-  const int first = std::max(1, estimate_.size());
-  estimate_.extend(candidates, budget_.calibration_);
+void LevelBudget::merge_new(std::span<const Frontier> frontiers) {
   const auto known = static_cast<std::ptrdiff_t>(accepted_.size());
-  for (int id = first; id < candidates.size(); ++id) accepted_.push_back(estimate_[id]);
+  for (const Frontier& frontier : frontiers) {
+    AcceptanceEstimate& chances = estimate(frontier);
+    const int first = std::max(1, chances.size());
+    chances.extend(*frontier.candidates, budget_.calibration_);
+    for (int id = first; id < frontier.candidates->size(); ++id) accepted_.push_back(chances[id]);
+  }
   std::ranges::sort(accepted_.begin() + known, accepted_.end(), std::greater<>());
   std::ranges::inplace_merge(accepted_, accepted_.begin() + known, std::greater<>());
 }

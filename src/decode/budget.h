@@ -1,11 +1,12 @@
-// How many rows a round is worth. Guesses cost rows, rows cost time: each round the tree is cut to the number of rows M
-// that maximises
+// How many rows a round is worth. Guesses cost rows, rows cost time: each round the trees are cut to the number of rows
+// M that maximises, for one sequence,
 //
 //   (1 + sum of p_i) / (draft seconds + step seconds(M))          p_i: the chance that guess i is accepted
 //
-// over the guesses in the order of p. A drafter is asked for another level only if that quotient is expected to rise by
-// it; and drafters that lose against plain decoding are asked ever more rarely. None of this changes a token.
-// docs/budgets.md derives it. Nothing here reads a clock or a device: times are arguments. One thread at a time.
+// over the guesses in the order of p; row_choice.h says it for many. A drafter is asked for another level only if that
+// quotient is expected to rise by it; and drafters that lose against plain decoding are asked ever more rarely. None of
+// this changes a token. docs/budgets.md derives it. Nothing here reads a clock or a device: times are arguments. One
+// thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +37,7 @@ class Patience {
  public:
   // Asked once a round.
   bool drafts();
-  // A drafted round brought `tokens` for each sequence in `seconds`, where a plain one takes `plain_seconds` for one.
+  // A drafted round brought `tokens` in `seconds`, where a plain one takes `plain_seconds` for one.
   void settle(double tokens, double seconds, double plain_seconds);
 
   std::int64_t pause() const { return pause_; }  // plain rounds between the last probe and the next
@@ -50,15 +51,24 @@ class Patience {
 };
 
 // The candidates of one sequence, to be cut.
-struct DraftOfLane {
+struct DraftOfSequence {
   const Candidates* candidates = nullptr;
   int room = 1;  // the most rows of its tree
 };
 
 struct BudgetShape {
-  int rows = 64;  // the most rows of a step
+  int rows = 64;       // the most rows of a step
+  int tree_rows = 64;  // of the trees in it; listeners are told the times of so many
   std::vector<std::int64_t> buckets = {};
   int drafters = 1;
+};
+
+// What a round begins with.
+struct RoundShape {
+  int roots = 1;
+  int prompt_rows = 0;       // in the same step
+  std::int64_t context = 0;  // committed positions of each sequence, on the average
+  bool wins = false;         // the drafts of some sequence have lately won more than they lost
 };
 
 class Budget {
@@ -68,20 +78,22 @@ class Budget {
   const StepCosts& costs() const { return costs_; }
   const Calibration& calibration() const { return calibration_; }
 
-  // A round of `roots` sequences with `context` committed positions each, on the average. True: the drafters are asked.
-  bool begin_round(int roots, std::int64_t context);
+  void begin_round(const RoundShape& round);
   // Of the round: the times of steps of 1, 2, ... rows.
   std::span<const double> step_seconds() const { return step_seconds_; }
 
   // The trees of the round, one for each sequence: of all guesses together the best that pay. Scores become log p.
-  std::vector<TokenTree> cut(std::span<const DraftOfLane> drafts, double draft_seconds);
+  std::vector<TokenTree> cut(std::span<const DraftOfSequence> drafts, double draft_seconds);
 
   // What the walk over a drafted tree said of all candidates.
   void learn(const Candidates& candidates, std::span<const Visit> visits);
   // A step of the round took `seconds`.
   void observe_step(std::int64_t rows, double seconds);
-  // The round is over: it had `rows` rows in all and brought `tokens`.
-  void end_round(std::int64_t rows, std::int64_t tokens, double draft_seconds);
+  // By the table, the share that one sequence has of the time of a drafted round, whose trees have `all_rows` rows and
+  // its own `rows` of them. Drafting took `draft_seconds` for `drafted` sequences.
+  double drafted_seconds(int rows, int all_rows, int drafted, double draft_seconds) const;
+  // Likewise, of a round of roots.
+  double plain_seconds() const;
 
  private:
   friend class LevelBudget;
@@ -97,38 +109,36 @@ class Budget {
 
   StepCosts costs_;
   Calibration calibration_;
-  Patience patience_;
   std::vector<Passes> passes_;
 
   // Of the round.
-  int roots_ = 1;
-  std::int64_t context_ = 0;
-  bool drafts_ = false;
+  RoundShape round_;
   std::vector<double> step_seconds_;
   std::size_t affordable_rows_ = 1;
 };
 
-// Buys levels for the drafters of one sequence in one round, one drafter after the other.
+// Buys levels for the sequences of one round together, one drafter after the other.
 class LevelBudget final : public LevelBuyer {
  public:
   // Both must outlive this.
   LevelBudget(Budget& budget, const SecondsClock& clock) : budget_(budget), clock_(clock), begin_(clock()) {}
 
   void begin(std::size_t drafter) override;
-  bool buys(const Candidates& candidates, std::span<const int> frontier) override;
-  void bought(const Candidates& candidates, std::span<const int> frontier) override;
+  bool buys(std::span<const Frontier> frontiers) override;
+  void bought(std::span<const Frontier> frontiers) override;
 
  private:
-  void merge_new(const Candidates& candidates);
+  AcceptanceEstimate& estimate(const Frontier& frontier);
+  void merge_new(std::span<const Frontier> frontiers);
 
   Budget& budget_;
   const SecondsClock& clock_;
   double begin_;
   double pass_begin_ = 0;
   std::size_t drafter_ = 0;
-  AcceptanceEstimate estimate_;
-  std::vector<double> accepted_;  // of the drafter's candidates, best first
-  std::vector<double> hoped_;     // likewise, with what another level may bring
+  std::vector<AcceptanceEstimate> estimates_;  // by job
+  std::vector<double> accepted_;               // of the drafter's candidates, best first
+  std::vector<double> hoped_;                  // likewise, with what another level may bring
 };
 
 }  // namespace espalier

@@ -31,10 +31,9 @@ Candidates random_candidates(std::mt19937& random, int count) {
   return candidates;
 }
 
-// The drafters of the budget have brought a token for nothing: from now on it trusts them with any tree.
-void let_win(Budget& budget, int roots = 1) {
-  budget.begin_round(roots, 100);
-  budget.end_round(roots, 2 * roots, 0);
+// Of a round of drafters that have lately won: they are trusted with any tree.
+RoundShape winning(int roots = 1) {
+  return {.roots = roots, .context = 100, .wins = true};
 }
 
 // --- the choice itself
@@ -119,21 +118,21 @@ TEST(Budget, NeverCutsANodeFromItsChildren) {
   for (std::uint32_t seed = 0; seed < 200; ++seed) {
     std::mt19937 random(seed);
     Budget budget(linear_times(0.02), {.rows = 64});
-    budget.begin_round(2, 100);
+    budget.begin_round({.roots = 2, .context = 100});
     const Candidates first = random_candidates(random, 60), second = random_candidates(random, 30);
-    const std::vector<DraftOfLane> drafts = {{&first, 1 + static_cast<int>(random() % 40)}, {&second, 64}};
+    const std::vector<DraftOfSequence> drafts = {{&first, 1 + static_cast<int>(random() % 40)}, {&second, 64}};
     const std::vector<TokenTree> trees = budget.cut(drafts, 0);
     ASSERT_EQ(trees.size(), 2u);
     EXPECT_LE(trees[0].size(), drafts[0].room);
     EXPECT_LE(trees[0].size() + trees[1].size(), 64);
     // A token tree holds parents before children or cannot be made at all; here: the paths are those of the candidates.
-    for (std::size_t lane = 0; lane < 2; ++lane)
-      for (int node = 1; node < trees[lane].size(); ++node) {
+    for (std::size_t sequence = 0; sequence < 2; ++sequence)
+      for (int node = 1; node < trees[sequence].size(); ++node) {
         int id = 0;
-        for (int step : trees[lane].path(node))
-          if (step != 0) id = drafts[lane].candidates->find(id, trees[lane][step].token);
+        for (int step : trees[sequence].path(node))
+          if (step != 0) id = drafts[sequence].candidates->find(id, trees[sequence][step].token);
         EXPECT_NE(id, 0) << "seed " << seed;
-        EXPECT_LE(trees[lane][node].score, trees[lane][trees[lane][node].parent].score);
+        EXPECT_LE(trees[sequence][node].score, trees[sequence][trees[sequence][node].parent].score);
       }
   }
 }
@@ -146,9 +145,8 @@ TEST(Budget, GivesRowsToTheSequenceWithTheBetterGuesses) {
     above_poor = poor.add(above_poor, {.token = i, .score = (i + 1) * std::log(0.1), .sources = 1});
   }
   Budget budget(linear_times(0.15), {.rows = 64});
-  let_win(budget, 2);
-  budget.begin_round(2, 100);
-  const auto trees = budget.cut(std::vector<DraftOfLane>{{&good, 64}, {&poor, 64}}, 0);
+  budget.begin_round(winning(2));
+  const auto trees = budget.cut(std::vector<DraftOfSequence>{{&good, 64}, {&poor, 64}}, 0);
   EXPECT_GT(trees[0].size(), 4);
   EXPECT_EQ(trees[1].size(), 1);
 }
@@ -157,43 +155,88 @@ TEST(Budget, RespectsTheBucketsOfADevice) {
   Candidates many(1);
   for (int i = 0; i < 40; ++i) many.add(0, {.token = i, .score = std::log(0.024), .sources = 1});
   Budget budget({.rows = {1, 16, 64}, .contexts = {64}, .seconds = {1, 1.01, 4}}, {.rows = 64, .buckets = {1, 16, 64}});
-  budget.begin_round(1, 100);
-  EXPECT_EQ(budget.cut(std::vector<DraftOfLane>{{&many, 64}}, 0)[0].size(), 16) << "a full bucket, not one row more";
+  budget.begin_round({.context = 100});
+  EXPECT_EQ(budget.cut(std::vector<DraftOfSequence>{{&many, 64}}, 0)[0].size(), 16)
+      << "a full bucket, not one row more";
+}
+
+// A chain of so many guesses, each taken with probability q.
+Candidates sure_chain(int guesses, double q) {
+  Candidates sure(1);
+  int above = 0;
+  for (int i = 1; i <= guesses; ++i) above = sure.add(above, {.token = i, .score = i * std::log(q), .sources = 1});
+  return sure;
 }
 
 TEST(Budget, RisksLittleUntilDraftsHaveWon) {
-  Candidates sure(1);
-  int above = 0;
-  for (int i = 1; i <= 12; ++i) above = sure.add(above, {.token = i, .score = i * std::log(0.95), .sources = 1});
-  const std::vector<DraftOfLane> drafts = {{&sure, 64}};
+  const Candidates sure = sure_chain(12, 0.95);
+  const std::vector<DraftOfSequence> drafts = {{&sure, 64}};
   Budget budget(linear_times(0.1), {.rows = 64});
+  Patience patience;
   const auto rows = [&] {
-    budget.begin_round(1, 100);
+    budget.begin_round({.context = 100, .wins = patience.wins()});
     return budget.cut(drafts, 0)[0].size();
   };
   EXPECT_EQ(rows(), 3) << "a quarter of a step beyond the root";
-  let_win(budget);
+  patience.settle(2, budget.plain_seconds(), budget.plain_seconds());
   EXPECT_GT(rows(), 6);
-  budget.end_round(24, 1, 0);
+  patience.settle(1, budget.drafted_seconds(24, 24, 1, 0), budget.plain_seconds());
   EXPECT_EQ(rows(), 3) << "it was lost again";
   Budget dear(linear_times(0.6), {.rows = 64});
-  dear.begin_round(1, 100);
+  dear.begin_round({.context = 100});
   EXPECT_EQ(dear.cut(drafts, 0)[0].size(), 2) << "one guess at least, or nothing could ever be won";
+}
+
+TEST(Budget, GuessesDoNotPayForThePromptRowsOfTheirStepButShareItsRoom) {
+  const Candidates sure = sure_chain(30, 0.95);
+  const std::vector<DraftOfSequence> drafts = {{&sure, 64}};
+  Budget budget(linear_times(0.2), {.rows = 64});
+  const auto rows = [&](int prompt_rows) {
+    budget.begin_round({.prompt_rows = prompt_rows, .context = 100, .wins = true});
+    return budget.cut(drafts, 0)[0].size();
+  };
+  const int alone = rows(0);
+  EXPECT_GT(alone, 6);
+  EXPECT_LT(alone, 24);
+  EXPECT_EQ(rows(10), alone) << "every further row costs the same";
+  EXPECT_EQ(rows(40), alone);
+  EXPECT_EQ(rows(60), 4) << "root and guesses have what the prompts leave of 64";
+  EXPECT_EQ(rows(63), 1);
+  EXPECT_EQ(rows(100), 1) << "the rows of the round may exceed a step";
+}
+
+TEST(Budget, RiskedIsAShareOfAStepWithItsPromptRows) {
+  const Candidates sure = sure_chain(12, 0.95);
+  const std::vector<DraftOfSequence> drafts = {{&sure, 64}};
+  Budget budget(linear_times(0.1), {.rows = 64});
+  budget.begin_round({.prompt_rows = 20, .context = 100});
+  EXPECT_EQ(budget.cut(drafts, 0)[0].size(), 8) << "a quarter of 3 s is 7 rows";
+}
+
+TEST(Budget, ASequenceIsChargedForItsOwnGuessesAndItsShareOfTheDrafting) {
+  Budget budget(linear_times(0.1), {.rows = 64});
+  budget.begin_round({.roots = 2, .context = 100});
+  EXPECT_DOUBLE_EQ(budget.plain_seconds(), 1.1) << "a step of the roots";
+  EXPECT_DOUBLE_EQ(budget.drafted_seconds(1, 2, 2, 0), 1.1);
+  EXPECT_DOUBLE_EQ(budget.drafted_seconds(1, 2, 2, 0.5), 1.1 + 0.25);
+  EXPECT_DOUBLE_EQ(budget.drafted_seconds(5, 6, 1, 0.5), 1.1 + 0.5 + 0.4) << "all guesses are its own";
+  EXPECT_DOUBLE_EQ(budget.drafted_seconds(4, 10, 2, 0), 1.1 + 0.3);
+  EXPECT_DOUBLE_EQ(budget.drafted_seconds(6, 10, 2, 0), 1.1 + 0.5);
+  EXPECT_DOUBLE_EQ(budget.drafted_seconds(1, 10, 2, 0), 1.1) << "nobody pays for the guesses of others";
 }
 
 TEST(Budget, StopsGuessingWhatTheTeacherNeverTakes) {
   Budget budget(linear_times(0.1), {.rows = 64});
-  let_win(budget);
   Candidates sure(1);
   for (int i = 0; i < 4; ++i) sure.add(0, {.token = i, .score = std::log(0.24), .sources = 1});
-  const std::vector<DraftOfLane> drafts = {{&sure, 64}};
-  budget.begin_round(1, 100);
+  const std::vector<DraftOfSequence> drafts = {{&sure, 64}};
+  budget.begin_round(winning());
   EXPECT_EQ(budget.cut(drafts, 0)[0].size(), 5);
   for (int i = 0; i < 30; ++i) budget.learn(sure, std::vector<Visit>{{.node = 0, .token = 99}});
-  budget.begin_round(1, 100);
+  budget.begin_round(winning());
   EXPECT_EQ(budget.cut(drafts, 0)[0].size(), 1);
   for (int i = 0; i < 200; ++i) budget.learn(sure, std::vector<Visit>{{.node = 0, .token = i % 4}});
-  budget.begin_round(1, 100);
+  budget.begin_round(winning());
   EXPECT_EQ(budget.cut(drafts, 0)[0].size(), 5) << "plain rounds teach as well";
 }
 
@@ -249,6 +292,17 @@ TEST(Patience, AProbeThatCostsNothingDoesNotShortenThePauseAfterADearOne) {
   EXPECT_LE(lost / kRounds, 0.0111);
 }
 
+TEST(Patience, WinsAsLongAsMoreWasWonThanLost) {
+  Patience patience;
+  EXPECT_FALSE(patience.wins()) << "nothing yet";
+  patience.settle(2, 1.0, 1.0);
+  EXPECT_TRUE(patience.wins());
+  patience.settle(1, 1.5, 1.0);
+  EXPECT_TRUE(patience.wins()) << "half of it is left";
+  patience.settle(1, 1.6, 1.0);
+  EXPECT_FALSE(patience.wins());
+}
+
 TEST(Patience, ReturnsToDraftingSoonAfterTheTextTurns) {
   Patience patience;
   asked(patience, 2000, 1, 1.5);
@@ -264,43 +318,75 @@ TEST(Patience, ReturnsToDraftingSoonAfterTheTextTurns) {
 
 // --- levels
 
+// Knows nothing of its sequence.
+class FakeSequence final : public DraftSequence {
+ public:
+  bool reused(std::span<const std::int32_t>) override { return false; }
+  void committed(const CommittedRows&) override {}
+  void begin_round(const DraftRound&) override {}
+};
+
 // A drafter of one guess per node, always with the same probability; a pass takes a given time on a clock of its own.
 class FakeDrafter final : public Drafter {
  public:
   FakeDrafter(double q, double pass_seconds) : q_(q), pass_seconds_(pass_seconds) {}
   std::string_view name() const override { return "fake"; }
-  void rewind(std::int64_t) override {}
-  void committed(const CommittedRows&) override {}
-  void begin_round(std::span<const std::int32_t>) override {}
-  std::vector<std::vector<DraftToken>> expand(const Candidates&, std::span<const int> nodes, int) override {
+  std::unique_ptr<DraftSequence> open(SequenceId, std::span<const std::int32_t>) override {
+    return std::make_unique<FakeSequence>();
+  }
+  std::vector<Guesses> expand(std::span<const DraftJob> jobs) override {
     now += pass_seconds_;
-    ++passes;
-    return {nodes.size(), {{.token = 5, .log_probability = std::log(q_)}}};
+    passes.push_back(jobs.size());
+    std::vector<Guesses> all;
+    for (const DraftJob& job : jobs)
+      all.push_back(Guesses(job.nodes.size(), {{.token = 5, .log_probability = std::log(q_)}}));
+    return all;
   }
 
   double now = 0;
-  int passes = 0;
+  std::vector<std::size_t> passes;  // the sequences of each
 
  private:
   double q_, pass_seconds_;
 };
 
-int levels_bought(double q, double pass_seconds, double slope) {
-  std::vector<std::unique_ptr<Drafter>> drafters;
-  drafters.push_back(std::make_unique<FakeDrafter>(q, pass_seconds));
-  auto& fake = static_cast<FakeDrafter&>(*drafters[0]);
-  const SecondsClock clock = [&] { return fake.now; };
-  Budget budget(linear_times(slope), {.rows = 64});
-  let_win(budget);
-  int passes = 0;
-  for (int round = 0; round < 20; ++round) {  // until the drafter's ways are known
-    budget.begin_round(1, 100);
-    fake.passes = 0;
-    LevelBudget levels(budget, clock);
-    grow_candidates(1, {.nodes = 64, .depth = 12}, {.rows = 64, .depth = 12, .vocabulary = 100}, drafters, &levels);
-    passes = fake.passes;
+// Rounds of one fake drafter.
+class FakeRounds {
+ public:
+  FakeRounds(double q, double pass_seconds, double slope) : budget_(linear_times(slope), {.rows = 64}) {
+    drafters_.push_back(std::make_unique<FakeDrafter>(q, pass_seconds));
   }
-  return passes;
+
+  // By pass of the last of several rounds, after which the drafter's ways are known, the sequences in it. depths: how
+  // deep the tree of each sequence may become.
+  std::vector<std::size_t> passes(const std::vector<int>& depths) {
+    auto& fake = static_cast<FakeDrafter&>(*drafters_[0]);
+    const SecondsClock clock = [&] { return fake.now; };
+    DraftSequences sequences(depths.size());
+    std::vector<GrowthJob> jobs;
+    for (std::size_t i = 0; i < depths.size(); ++i) {
+      sequences[i].push_back(fake.open(0, {}));
+      jobs.push_back({1, {.rows = 64, .depth = depths[i], .vocabulary = 100}, sequences[i]});
+    }
+    for (int round = 0; round < 20; ++round) {
+      budget_.begin_round(winning(static_cast<int>(depths.size())));
+      fake.passes.clear();
+      LevelBudget levels(budget_, clock);
+      grown = grow_candidates(jobs, {.nodes = 64, .depth = 12}, drafters_, &levels);
+    }
+    return fake.passes;
+  }
+
+  std::vector<Candidates> grown;  // in the last round
+
+ private:
+  using DraftSequences = std::vector<std::vector<std::unique_ptr<DraftSequence>>>;
+  DrafterSet drafters_;
+  Budget budget_;
+};
+
+int levels_bought(double q, double pass_seconds, double slope) {
+  return static_cast<int>(FakeRounds(q, pass_seconds, slope).passes({12}).size());
 }
 
 // The best number of levels of a chain, by trying them all.
@@ -331,6 +417,21 @@ TEST(LevelBudget, BuysNothingMoreBelowAPoorFirstLevel) {
   EXPECT_EQ(levels_bought(0.95, 0.0, 0.0), 12);
 }
 
+TEST(LevelBudget, OnePassBuysALevelForAllSequences) {
+  FakeRounds rounds(0.95, 0.0, 0.0);
+  EXPECT_EQ(rounds.passes({12, 12, 12}), std::vector<std::size_t>(12, 3));
+  for (const Candidates& candidates : rounds.grown) EXPECT_EQ(candidates.size(), 13);
+}
+
+TEST(LevelBudget, ASequenceThatMayNotGetDeeperLeavesThePassesToTheOthers) {
+  FakeRounds rounds(0.95, 0.0, 0.0);
+  EXPECT_EQ(rounds.passes({2, 4, 3}), (std::vector<std::size_t>{3, 3, 2, 1}));
+  ASSERT_EQ(rounds.grown.size(), 3u);
+  EXPECT_EQ(rounds.grown[0].size(), 3);
+  EXPECT_EQ(rounds.grown[1].size(), 5);
+  EXPECT_EQ(rounds.grown[2].size(), 4);
+}
+
 // --- what drafting costs in all
 
 // Answers of a teacher that says anything at all, drafted by `drafter`; steps and passes take their time on a clock of
@@ -340,6 +441,7 @@ class SimulatedAnswer {
   SimulatedAnswer(std::uint32_t seed, std::unique_ptr<Drafter> drafter, const StepTimes& times, double pass_seconds)
       : random_(seed), budget_(times, {.rows = 64}), pass_seconds_(pass_seconds) {
     drafters_.push_back(std::move(drafter));
+    sequences_.push_back(drafters_[0]->open(0, {}));
     for (int i = 0; i < 30; ++i) text_.push_back(next_token());
   }
 
@@ -357,14 +459,12 @@ class SimulatedAnswer {
    public:
     PassTimer(LevelBuyer& buyer, double& now, double seconds) : buyer_(buyer), now_(now), seconds_(seconds) {}
     void begin(std::size_t drafter) override { buyer_.begin(drafter); }
-    bool buys(const Candidates& candidates, std::span<const int> frontier) override {
-      if (!buyer_.buys(candidates, frontier)) return false;
+    bool buys(std::span<const Frontier> frontiers) override {
+      if (!buyer_.buys(frontiers)) return false;
       now_ += seconds_;
       return true;
     }
-    void bought(const Candidates& candidates, std::span<const int> frontier) override {
-      buyer_.bought(candidates, frontier);
-    }
+    void bought(std::span<const Frontier> frontiers) override { buyer_.bought(frontiers); }
 
    private:
     LevelBuyer& buyer_;
@@ -381,29 +481,34 @@ class SimulatedAnswer {
   Candidates draft() {
     LevelBudget levels(budget_, clock_);
     PassTimer timer(levels, now_, pass_seconds_);
-    drafters_[0]->begin_round(text_);
-    return grow_candidates(text_.back(), {.nodes = 64, .depth = 12, .branch = 4},
-                           {.rows = 64, .depth = 12, .vocabulary = kVocabulary}, drafters_, &timer);
+    sequences_[0]->begin_round({.tokens = text_});
+    const GrowthJob job{text_.back(), {.rows = 64, .depth = 12, .vocabulary = kVocabulary}, sequences_};
+    return grow_candidates(std::span(&job, 1), {.nodes = 64, .depth = 12, .branch = 4}, drafters_, &timer)[0];
   }
 
   void round() {
-    const bool asked = budget_.begin_round(1, std::ssize(text_));
+    const bool asked = patience_.drafts();
+    budget_.begin_round({.context = std::ssize(text_), .wins = asked && patience_.wins()});
     const double begin = now_;
     const Candidates candidates = asked ? draft() : Candidates(text_.back());
     const double draft_seconds = now_ - begin;
-    const TokenTree tree = budget_.cut(std::vector<DraftOfLane>{{&candidates, 64}}, draft_seconds)[0];
+    const TokenTree tree = budget_.cut(std::vector<DraftOfSequence>{{&candidates, 64}}, draft_seconds)[0];
     const std::vector<Visit> visits = walk(
         tree, [&](int) { return text_.emplace_back(next_token()); }, [](std::int32_t) { return false; });
     now_ += budget_.step_seconds()[static_cast<std::size_t>(tree.size()) - 1];
-    if (asked) budget_.learn(candidates, visits);
-    budget_.end_round(tree.size(), std::ssize(visits), draft_seconds);
+    if (!asked) return;
+    budget_.learn(candidates, visits);
+    patience_.settle(static_cast<double>(visits.size()),
+                     budget_.drafted_seconds(tree.size(), tree.size(), 1, draft_seconds), budget_.plain_seconds());
   }
 
   static constexpr std::int32_t kVocabulary = 1000;
   std::mt19937 random_;
   std::vector<std::int32_t> text_;
-  std::vector<std::unique_ptr<Drafter>> drafters_;
+  DrafterSet drafters_;
+  std::vector<std::unique_ptr<DraftSequence>> sequences_;
   Budget budget_;
+  Patience patience_;
   double pass_seconds_;
   double now_ = 0;
   SecondsClock clock_ = [this] { return now_; };
@@ -429,17 +534,18 @@ TEST(Budget, AHostileDrafterCostsAtMostTwoPercent) {
 TEST(Budget, DecidesInALittlePartOfAStep) {
   std::mt19937 random(3);
   const Candidates candidates = random_candidates(random, 64);
-  const std::vector<DraftOfLane> drafts = {{&candidates, 64}};
+  const std::vector<DraftOfSequence> drafts = {{&candidates, 64}};
   Budget budget(linear_times(0.05), {.rows = 64});
+  Patience patience;
   const std::vector<Visit> visits = {{.node = 0, .token = 1}};
   double best = 1;
   for (int i = 0; i < 200; ++i) {
     const double begin = steady_seconds();
-    budget.begin_round(1, 100);
+    budget.begin_round({.context = 100, .wins = patience.wins()});
     budget.cut(drafts, 1e-5);
     budget.observe_step(8, 5e-3);
     budget.learn(candidates, visits);
-    budget.end_round(8, 2, 1e-5);
+    patience.settle(2, budget.drafted_seconds(8, 8, 1, 1e-5), budget.plain_seconds());
     best = std::min(best, steady_seconds() - begin);
   }
   fmt::print("{:.1f} us a round over {} candidates\n", 1e6 * best, candidates.size());

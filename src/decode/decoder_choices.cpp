@@ -1,6 +1,9 @@
 #include "decode/decoder_choices.h"
 
+#include <algorithm>
+
 #include "base/error.h"
+#include "decode/draft_rows.h"
 
 namespace espalier {
 namespace {
@@ -13,7 +16,12 @@ std::int64_t choose_prefill_rows(const Device& device, std::int64_t context, std
 // The shape of the trees, with no more rows than one step of the device takes.
 TreeOptions choose_tree(const Device& device, const Speculation& speculation) {
   TreeOptions tree = speculation.tree;
-  if (speculation.trees) return tree;
+  if (speculation.trees) {
+    const int rows = max_rows(tree);
+    if (rows > largest_step(device, rows))
+      input_error("trees of {} rows: a step of this device takes {}", rows, largest_step(device, rows));
+    return tree;
+  }
   if (!speculation.drafters) return {.shape = TreeShape::chain, .nodes = 1, .depth = 0};
   if (tree.shape == TreeShape::fixed) {
     check(tree.choices.has_value(), "a static tree without choices");
@@ -38,11 +46,16 @@ StepForm choose_form(const Device& device, const DecoderOptions& options, const 
   return {.attention = options.attention, .mask = dense ? MaskForm::dense : MaskForm::list};
 }
 
-// Lanes do not share blocks.
-std::int64_t positions_of_all(std::int64_t context, int lanes) {
-  check(lanes >= 1, "a decoder of {} lanes", lanes);
+// What `parallel` sequences of a whole context need by the scheduler's count, so that each of them is admitted.
+std::int64_t choose_cache_positions(const DecoderChoices& choices, const DecoderOptions& options) {
   const std::int64_t block = KvShape{}.block_size;
-  return lanes == 1 ? context : lanes * ((context + block - 1) / block * block);
+  const std::int64_t positions = choices.context + choices.branch_rows + choices.reserve;
+  const std::int64_t one = ((positions + block - 1) / block + 1) * block;
+  if (options.cache_positions == 0) return options.parallel * one;
+  if (options.cache_positions < one)
+    input_error("a cache of {} positions, expected at least {} for a context of {}", options.cache_positions, one,
+                choices.context);
+  return options.cache_positions;
 }
 
 }  // namespace
@@ -60,9 +73,20 @@ DecoderChoices decoder_choices(const ModelConfig& config, const Device& device, 
   choices.prefill_rows = choose_prefill_rows(device, choices.context, options.prefill_rows);
   choices.tree = choose_tree(device, speculation);
   choices.form = choose_form(device, options, choices.tree);
-  choices.cache_positions = positions_of_all(choices.context, options.lanes);
-  choices.tree_rows = largest_step(device, std::int64_t{max_rows(choices.tree)} * options.lanes);
+  check(options.parallel >= 1, "a batch of {} sequences", options.parallel);
+  choices.tree_rows = largest_step(device, std::int64_t{max_rows(choices.tree)} * options.parallel);
+  // Drafters may have been made for a larger tree than one step of the device takes.
+  choices.branch_rows = speculation.drafters && max_rows(choices.tree) > 1
+                            ? std::max(branch_rows(choices.tree), branch_rows(speculation.tree))
+                            : max_rows(choices.tree);
+  // One sequence has either a tree or a prompt in a step.
+  const bool alone = options.parallel == 1;
+  choices.step_rows = alone ? std::max(choices.prefill_rows, choices.tree_rows)
+                            : largest_step(device, choices.prefill_rows + choices.tree_rows);
   choices.scored_rows = std::min(choices.prefill_rows, std::max(options.scored_rows, choices.tree_rows));
+  choices.drawn_rows = std::min(choices.step_rows, choices.tree_rows + (alone ? 0 : options.parallel));
+  choices.logit_rows = std::max(choices.scored_rows, choices.drawn_rows);
+  choices.cache_positions = choose_cache_positions(choices, options);
   return choices;
 }
 

@@ -1,8 +1,7 @@
-// What a decoder settles once, when it is made: what it was asked for, cut to what its model and its device can do.
+// What a batch settles once, when it is made: what it was asked for, cut to what its model and its device can do.
 // Plain values.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 
 #include "decode/decoder_options.h"
@@ -16,16 +15,18 @@ namespace espalier {
 std::int64_t choose_context(const ModelConfig& config, std::int64_t wanted);
 
 struct DecoderChoices {
-  std::int64_t context = 0;       // positions of each lane
-  std::int64_t prefill_rows = 0;  // the most rows of a prefill step
+  std::int64_t context = 0;       // positions of each sequence
+  std::int64_t prefill_rows = 0;  // the most prompt rows of a step
   TreeOptions tree = {};
   StepForm form = {};
-  std::int64_t cache_positions = 0;  // of all lanes together
-  std::int64_t tree_rows = 0;        // the most rows of a step over the trees of all lanes
-  std::int64_t scored_rows = 0;      // the most rows of a prefill step all of which want logits
-
-  std::int64_t step_rows() const { return std::max(prefill_rows, tree_rows); }
-  std::int64_t logit_rows() const { return std::max(scored_rows, tree_rows); }
+  std::int64_t tree_rows = 0;        // the most rows of the trees of a step
+  std::int64_t branch_rows = 0;      // that a round of one sequence takes at most, for its tree or its drafts
+  std::int64_t step_rows = 0;        // the most rows of a step
+  std::int64_t scored_rows = 0;      // the most rows of a step all of which want logits
+  std::int64_t drawn_rows = 0;       // the most rows of a step that are drawn from
+  std::int64_t logit_rows = 0;       // the most rows of a step that want logits
+  std::int64_t reserve = 128;        // positions that must be free beyond a prompt for it to be admitted
+  std::int64_t cache_positions = 0;  // of all sequences together
 };
 
 // Throws InputError naming the flags where the model or the device cannot do what was asked for.

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "decode/scheduler.h"
 #include "device/checked/checked_device.h"
 #include "device/reference/reference_device.h"
 
@@ -18,7 +19,7 @@ class DecoderChoicesTest : public ::testing::Test {
     return decoder_choices(config_, *bucketed_, options, speculation);
   }
   static Speculation drafted(const TreeOptions& tree) {
-    return {.tree = tree, .drafters = [] { return DrafterSet(); }};
+    return {.tree = tree, .drafters = [](KvCache&, int) { return DrafterSet(); }};
   }
 
   ModelConfig config_ = [] {
@@ -38,11 +39,45 @@ TEST_F(DecoderChoicesTest, TheContextIsTheModelsUnlessAShorterOneIsAskedFor) {
   EXPECT_THROW(choices({.context = -1}), InputError);
 }
 
-TEST_F(DecoderChoicesTest, LanesDoNotShareBlocks) {
-  EXPECT_EQ(choices({.context = 100}).cache_positions, 100);
-  EXPECT_EQ(choices({.context = 100, .lanes = 3}).cache_positions, 3 * 128);
-  EXPECT_EQ(choices({.context = 129, .lanes = 2}).cache_positions, 2 * 256);
-  EXPECT_THROW(choices({.lanes = 0}), std::logic_error);
+TEST_F(DecoderChoicesTest, TheCacheHoldsAWholeContextOfEverySequenceWithItsRoundAndItsReserve) {
+  // 100 + 1 + 128 positions are two blocks, and one that may have to be copied.
+  EXPECT_EQ(choices({.context = 100}).cache_positions, 3 * 128);
+  EXPECT_EQ(choices({.context = 100, .parallel = 3}).cache_positions, 3 * 3 * 128);
+  EXPECT_EQ(choices({.context = 129, .parallel = 2}).cache_positions, 2 * 4 * 128);
+  EXPECT_THROW(choices({.parallel = 0}), std::logic_error);
+}
+
+TEST_F(DecoderChoicesTest, AnyRequestInsideTheContextIsAdmittedByTheSchedulersCount) {
+  for (std::int64_t context : {1, 100, 127, 128, 129, 256, 500, 512})
+    for (int nodes : {1, 16, 64})
+      for (bool least : {false, true}) {
+        DecoderOptions options{.context = context};
+        const Speculation speculation = drafted({.nodes = nodes});
+        if (least) options.cache_positions = choices(options, speculation).cache_positions;
+        options.parallel = least ? 3 : 1;
+        const DecoderChoices chosen = choices(options, speculation);
+        const PoolState pool{.block_size = 128, .all_blocks = chosen.cache_positions / 128};
+        EXPECT_TRUE(fits(pool, {.reserve = chosen.reserve}, context, 0, static_cast<int>(chosen.branch_rows)))
+            << context << " positions, trees of " << nodes;
+      }
+}
+
+TEST_F(DecoderChoicesTest, ACacheIsAsLargeAsAskedForIfOneSequenceFits) {
+  EXPECT_EQ(choices({.context = 100, .parallel = 3, .cache_positions = 500}).cache_positions, 500);
+  EXPECT_EQ(choices({.context = 100, .cache_positions = 3 * 128}).cache_positions, 3 * 128);
+  EXPECT_THROW(choices({.context = 100, .cache_positions = 3 * 128 - 1}), InputError);
+}
+
+TEST_F(DecoderChoicesTest, ARoundTakesTheRowsOfItsTreeOrOfItsDrafts) {
+  EXPECT_EQ(choices({}).branch_rows, 1);
+  EXPECT_EQ(choices({}, drafted({.nodes = 1})).branch_rows, 1) << "nobody drafts";
+  EXPECT_EQ(choices({}, drafted({.nodes = 40, .depth = 3, .expand = 4})).branch_rows, 40);
+  EXPECT_EQ(choices({}, drafted({.nodes = 16, .depth = 6, .expand = 4})).branch_rows, 1 + 4 * 5)
+      << "drafters compute more than is verified";
+  EXPECT_EQ(choices({}, drafted({.shape = TreeShape::chain, .nodes = 16, .depth = 3})).branch_rows, 4);
+  const Speculation known{.tree = {.nodes = 7},
+                          .trees = [](std::span<const std::int32_t> tokens) { return TokenTree(tokens.back()); }};
+  EXPECT_EQ(choices({}, known).branch_rows, 7);
 }
 
 TEST_F(DecoderChoicesTest, APrefillStepIsNoLongerThanTheContextNorLargerThanTheDeviceTakes) {
@@ -53,27 +88,31 @@ TEST_F(DecoderChoicesTest, APrefillStepIsNoLongerThanTheContextNorLargerThanTheD
 }
 
 TEST_F(DecoderChoicesTest, AStepHasLogitsForItsTreesAndForWhatIsScoredNotForAPrompt) {
-  EXPECT_EQ(choices({.prefill_rows = 300}).logit_rows(), 1);
-  EXPECT_EQ(choices({.prefill_rows = 300, .lanes = 3}, drafted({.nodes = 16})).logit_rows(), 3 * 16);
+  EXPECT_EQ(choices({.prefill_rows = 300}).logit_rows, 1);
+  EXPECT_EQ(choices({.prefill_rows = 300, .parallel = 3}, drafted({.nodes = 16})).logit_rows, 3 * 16 + 3)
+      << "trees of some, and the last rows of the prompts of others";
   const DecoderChoices scoring = choices({.prefill_rows = 300, .scored_rows = 32});
   EXPECT_EQ(scoring.scored_rows, 32);
-  EXPECT_EQ(scoring.logit_rows(), 32);
+  EXPECT_EQ(scoring.logit_rows, 32);
   EXPECT_EQ(choices({}, drafted({.nodes = 16})).scored_rows, 16) << "what there is room for is used";
   EXPECT_EQ(choices({.prefill_rows = 8, .scored_rows = 32}).scored_rows, 8);
   EXPECT_EQ(choices({.prefill_rows = 8}, drafted({.nodes = 16})).scored_rows, 8);
 }
 
 TEST_F(DecoderChoicesTest, WithoutDraftersATreeIsItsRoot) {
-  const DecoderChoices plain = choices({.lanes = 3}, {.tree = {.nodes = 16}});
+  const DecoderChoices plain = choices({.parallel = 3}, {.tree = {.nodes = 16}});
   EXPECT_EQ(max_rows(plain.tree), 1);
   EXPECT_EQ(plain.tree_rows, 3);
-  EXPECT_EQ(plain.step_rows(), 64) << "those of a prefill step";
+  EXPECT_EQ(plain.step_rows, 64 + 3) << "prompts and trees are verified together";
+  EXPECT_EQ(choices({}, {.tree = {.nodes = 16}}).step_rows, 64) << "one sequence has either";
 }
 
-TEST_F(DecoderChoicesTest, TreesOfAllLanesFitAStepWhereTheDeviceTakesAny) {
-  EXPECT_EQ(choices({.lanes = 5}, drafted({.nodes = 40})).tree_rows, 200);
-  EXPECT_EQ(choices({.lanes = 5}, drafted({.nodes = 40})).step_rows(), 200);
-  EXPECT_EQ(choices_with_buckets({.lanes = 5}, drafted({.nodes = 40})).tree_rows, largest_bucket_);
+TEST_F(DecoderChoicesTest, TreesOfAllSequencesFitAStepBesideTheirPromptsWhereTheDeviceTakesAny) {
+  EXPECT_EQ(choices({.parallel = 5}, drafted({.nodes = 40})).tree_rows, 200);
+  EXPECT_EQ(choices({.parallel = 5}, drafted({.nodes = 40})).step_rows, 64 + 200);
+  EXPECT_EQ(choices_with_buckets({.parallel = 5}, drafted({.nodes = 40})).step_rows, largest_bucket_);
+  EXPECT_EQ(choices({}, drafted({.nodes = 80})).step_rows, 80);
+  EXPECT_EQ(choices_with_buckets({.parallel = 5}, drafted({.nodes = 40})).tree_rows, largest_bucket_);
 }
 
 TEST_F(DecoderChoicesTest, ATreeHasNoMoreRowsThanOneStepOfTheDevice) {

@@ -1,4 +1,4 @@
-// How a decoder is made: its memory and its arithmetic (DecoderOptions), and who guesses ahead (Speculation), which
+// How a batch is made: its memory and its arithmetic (DecoderOptions), and who guesses ahead (Speculation), which
 // changes the speed and never the text.
 #pragma once
 
@@ -20,11 +20,14 @@ namespace espalier {
 enum class MaskChoice { automatic, dense, list };
 
 struct DecoderOptions {
-  std::int64_t context = 0;  // positions of each lane; 0: what the model was made for
+  std::int64_t context = 0;  // positions of each sequence; 0: what the model was made for
   DType kv_type = DType::f16;
   std::int64_t prefill_rows = 64;  // rows of one prefill step: between two of them a request can be cancelled
   std::int64_t scored_rows = 1;    // rows of one step of score(): each needs room for logits of the whole vocabulary
-  int lanes = 1;                   // conversations at once
+  int parallel = 1;                // answers at once; others wait
+  // Of all sequences and of what is kept for later ones; 0: what `parallel` of them need.
+  std::int64_t cache_positions = 0;
+  double stall_seconds = 0.1;  // that a step in which somebody decodes may always take
   AttentionOp attention = AttentionOp::fused;
   MaskChoice mask = MaskChoice::automatic;
   KvOptions kv = {};
@@ -42,10 +45,11 @@ struct ChosenBudget {
 // the tree's root token.
 using TreeSource = std::function<TokenTree(std::span<const std::int32_t> tokens)>;
 
-// Who guesses, and in which shape. Every lane gets drafters of its own; none: plain decoding.
+// Who guesses, and in which shape; none: plain decoding. The drafters of a batch have their memories under its block
+// tables, and serve so many sequences at once.
 struct Speculation {
   TreeOptions tree = {};
-  std::function<DrafterSet()> drafters = {};
+  std::function<DrafterSet(KvCache& cache, int sequences)> drafters = {};
   std::optional<ChosenBudget> budget = {};  // nothing: every tree as large as the options say
   // In place of drafters and budget: whole trees, verified as they are. They have at most `tree.nodes` rows, all inside
   // context and vocabulary.

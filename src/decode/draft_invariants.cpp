@@ -76,35 +76,25 @@ class NodeRows {
 
 }  // namespace
 
-void check_draft_step(const HostTables& tables, const DraftRun& run, const BlockTables& blocks,
+void check_draft_step(const HostTables& tables, std::span<const RunOfStep> runs, const BlockTables& blocks,
                       const StepLimits& limits) {
-  TreeTensors shown;
-  shown.prefix = run.first;
-  shown.nodes = static_cast<std::int32_t>(run.tokens.size());
-  shown.token.assign(run.tokens.begin(), run.tokens.end());
-  const StepRows rows(tables, 0, run.branch, blocks, limits, shown);
-  rows.check_size(shown.nodes);
-  for (std::int32_t r = 0; r < shown.nodes; ++r) {
-    const std::int32_t place = run.first + r;
-    rows.check_row(r, {.token = run.tokens[static_cast<std::size_t>(r)],
-                       .position = place,
-                       .place = place,
-                       .begin = limits.oldest_visible(place),
-                       .end = place});
-  }
-  check_padding_rows(tables, shown.nodes, blocks, shown);
+  check_step(tables, {}, runs, blocks, limits);
 }
 
-void check_draft_step(const HostTables& tables, const DraftedNodes& drafted, const BlockTables& blocks,
+void check_draft_step(const HostTables& tables, std::span<const DraftedNodes> sequences, const BlockTables& blocks,
                       const StepLimits& limits) {
-  const NodeRows nodes(drafted, limits);
-  nodes.check_nodes();
-  const StepRows rows(tables, 0, drafted.branch, blocks, limits, nodes.shown());
-  rows.check_size(drafted.step_rows);
-  const std::size_t first = drafted.nodes.size() - static_cast<std::size_t>(drafted.step_rows);
-  for (std::int64_t r = 0; r < drafted.step_rows; ++r)
-    rows.check_row(r, nodes.expected(first + static_cast<std::size_t>(r)));
-  check_padding_rows(tables, drafted.step_rows, blocks, nodes.shown());
+  std::int64_t first = 0;
+  for (const DraftedNodes& drafted : sequences) {
+    const NodeRows nodes(drafted, limits);
+    nodes.check_nodes();
+    const StepRows rows(tables, first, drafted.branch, blocks, limits, nodes.shown());
+    rows.check_size(drafted.step_rows);
+    const std::size_t before = drafted.nodes.size() - static_cast<std::size_t>(drafted.step_rows);
+    for (std::int64_t r = 0; r < drafted.step_rows; ++r)
+      rows.check_row(r, nodes.expected(before + static_cast<std::size_t>(r)));
+    first += drafted.step_rows;
+  }
+  check_padding_rows(tables, first, blocks, TreeTensors());
 }
 
 }  // namespace espalier

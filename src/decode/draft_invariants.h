@@ -13,13 +13,6 @@
 
 namespace espalier {
 
-// Committed text, row by row, that a drafter computes for its own cache: row i has position and place first + i.
-struct DraftRun {
-  SequenceId branch = 0;
-  std::int32_t first = 0;
-  std::span<const std::int32_t> tokens;  // what each row embeds
-};
-
 // Candidates as rows of a drafter's branch. Each is a row once, behind the rows of its ancestors; the root is the row
 // before them all, or none.
 struct DraftedNodes {
@@ -32,10 +25,11 @@ struct DraftedNodes {
   std::int32_t root_position = 0;  // of a row at depth 0
 };
 
-// Both throw TreeViolation unless tables, slots and mask are those of the rows, and padding rows see only themselves.
-void check_draft_step(const HostTables& tables, const DraftRun& run, const BlockTables& blocks,
+// Both throw TreeViolation unless tables, slots and mask are those of the rows, one sequence behind the other, and
+// padding rows see only themselves.
+void check_draft_step(const HostTables& tables, std::span<const RunOfStep> runs, const BlockTables& blocks,
                       const StepLimits& limits);
-void check_draft_step(const HostTables& tables, const DraftedNodes& drafted, const BlockTables& blocks,
+void check_draft_step(const HostTables& tables, std::span<const DraftedNodes> sequences, const BlockTables& blocks,
                       const StepLimits& limits);
 
 }  // namespace espalier

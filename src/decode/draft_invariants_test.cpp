@@ -5,8 +5,12 @@
 
 #include <algorithm>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <random>
+#include <string>
+#include <tuple>
+#include <utility>
 
 #include "cache/kv_cache.h"
 #include "device/checked/checked_device.h"
@@ -18,28 +22,83 @@ namespace {
 constexpr KvShape kDraftShape{.layers = 1, .kv_heads = 1, .head_size = 16, .type = DType::f32, .block_size = 128};
 constexpr StepLimits kDraftLimits{.tree = {.vocabulary = 1000, .positions = 4096}};
 
-// The second pass of a draft: some children of the root are rows already, some of their children become rows now. The
-// tables are columns that a test can damage.
+// One sequence in the second pass of a draft: some children of the root are rows already, some of their children become
+// rows now.
+struct DraftingSequence {
+  DraftingSequence(KvCache& cache, std::mt19937& random, bool root_is_row) {
+    prefix = 1 + static_cast<std::int32_t>(random() % 300);
+    const SequenceId sequence = cache.create();
+    cache.begin(sequence, prefix)->commit_length(prefix);
+    branch = cache.begin(sequence, 64);
+    grow(random, root_is_row);
+    begin = static_cast<std::int32_t>(random() % static_cast<std::uint32_t>(prefix));
+    root_position = root_is_row ? prefix : prefix - 1;
+  }
+
+  void grow(std::mt19937& random, bool root_is_row) {
+    if (root_is_row) nodes.push_back(0);
+    const int width = 2 + static_cast<int>(random() % 3);
+    for (int i = 0; i < width; ++i) nodes.push_back(candidates.add(0, {.token = 10 + i, .score = -1.0 - i}));
+    const std::vector<int> level(nodes.end() - width, nodes.end());
+    step_rows = 2 + static_cast<std::int64_t>(random() % 6);
+    for (std::int64_t i = 0; i < step_rows; ++i) {
+      const int parent = level[random() % level.size()];
+      nodes.push_back(candidates.add(parent, {.token = 100 + static_cast<std::int32_t>(i), .score = -9}));
+    }
+  }
+
+  std::int32_t place(int node) const {
+    return prefix + static_cast<std::int32_t>(std::ranges::find(nodes, node) - nodes.begin());
+  }
+
+  void append_rows(std::vector<Row>& rows) const {
+    for (std::size_t i = nodes.size() - static_cast<std::size_t>(step_rows); i < nodes.size(); ++i) {
+      const Candidate& node = candidates[nodes[i]];
+      Row row{.sequence = branch->id(),
+              .token = node.token,
+              .position = root_position + node.depth,
+              .place = place(nodes[i]),
+              .begin = begin,
+              .end = prefix};
+      if (nodes[0] == 0) row.ancestors.push_back(place(0));
+      row.ancestors.push_back(place(node.parent));
+      rows.push_back(row);
+    }
+  }
+
+  DraftedNodes drafted() const {
+    return {.candidates = &candidates,
+            .nodes = nodes,
+            .step_rows = step_rows,
+            .branch = branch->id(),
+            .prefix = prefix,
+            .begin = begin,
+            .root_position = root_position};
+  }
+
+  std::optional<Branch> branch;
+  std::int32_t prefix = 0, begin = 0, root_position = 0;
+  Candidates candidates{5};
+  std::vector<int> nodes;  // the candidates on rows
+  std::int64_t step_rows = 0;
+};
+
+// A pass over one or two sequences. The tables are columns that a test can damage.
 class Pass {
  public:
-  Pass(std::uint32_t seed, bool root_is_row) {
+  explicit Pass(std::uint32_t seed) : Pass(seed, seed % 2 == 0, 1 + seed / 2 % 2) {}
+  Pass(std::uint32_t seed, bool root_is_row, std::size_t sequences) {
     device_ = make_checked_device(make_reference_device(), {.profile = CheckedProfile::ascend});
     cache_.emplace(*device_, kDraftShape, 4096);
     std::mt19937 random(seed);
-    prefix_ = 1 + static_cast<std::int32_t>(random() % 300);
-    sequence_ = cache_->create();
-    cache_->begin(sequence_, prefix_)->commit_length(prefix_);
-    branch_ = cache_->begin(sequence_, 64);
-    grow(random, root_is_row);
-    drafted_ = {.candidates = &candidates_,
-                .nodes = nodes,
-                .step_rows = step_rows_,
-                .branch = branch_->id(),
-                .prefix = prefix_,
-                .begin = static_cast<std::int32_t>(random() % static_cast<std::uint32_t>(prefix_)),
-                .root_position = root_is_row ? prefix_ : prefix_ - 1};
+    std::vector<Row> rows;
+    for (std::size_t i = 0; i < sequences; ++i) {
+      drafting.emplace_back(*cache_, random, root_is_row);
+      drafting.back().append_rows(rows);
+    }
+    step_rows_ = rows.size();
     StepTables tables(*device_, cache_->memory(), 64, 1024, {.mask = MaskForm::dense});
-    tables.prepare(rows(), [this](const HostTables& made) { copy(made); });
+    tables.prepare(rows, [this](const HostTables& made) { copy(made); });
   }
 
   void check() const {
@@ -54,53 +113,26 @@ class Pass {
     t.ancestor_count = ancestor_count;
     t.ancestors = ancestors;
     t.mask = mask;
-    DraftedNodes drafted = drafted_;
-    drafted.nodes = nodes;
+    std::vector<DraftedNodes> drafted;
+    for (const DraftingSequence& one : drafting) drafted.push_back(one.drafted());
     check_draft_step(t, drafted, cache_->tables(), kDraftLimits);
   }
 
-  std::size_t step_rows() const { return static_cast<std::size_t>(step_rows_); }
+  std::size_t step_rows() const { return step_rows_; }
   std::size_t ancestor_columns() const { return static_cast<std::size_t>(made_.ancestor_columns); }
   std::size_t mask_columns() const { return static_cast<std::size_t>(made_.mask_columns); }
+  std::size_t block_columns() const { return static_cast<std::size_t>(made_.block_columns); }
 
-  std::vector<int> nodes;  // the candidates on rows
+ private:
+  std::unique_ptr<Device> device_;
+  std::optional<KvCache> cache_;  // outlives the branches
+
+ public:
+  std::vector<DraftingSequence> drafting;
   std::vector<std::int32_t> token, position, slot, sequence, begin, end, ancestor_count, ancestors, blocks;
   std::vector<std::uint8_t> mask;
 
  private:
-  void grow(std::mt19937& random, bool root_is_row) {
-    if (root_is_row) nodes.push_back(0);
-    const int width = 2 + static_cast<int>(random() % 3);
-    for (int i = 0; i < width; ++i) nodes.push_back(candidates_.add(0, {.token = 10 + i, .score = -1.0 - i}));
-    const std::vector<int> level(nodes.end() - width, nodes.end());
-    step_rows_ = 2 + static_cast<std::int64_t>(random() % 6);
-    for (std::int64_t i = 0; i < step_rows_; ++i) {
-      const int parent = level[random() % level.size()];
-      nodes.push_back(candidates_.add(parent, {.token = 100 + static_cast<std::int32_t>(i), .score = -9}));
-    }
-  }
-
-  std::int32_t place(int node) const {
-    return prefix_ + static_cast<std::int32_t>(std::ranges::find(nodes, node) - nodes.begin());
-  }
-
-  std::vector<Row> rows() const {
-    std::vector<Row> rows;
-    for (std::size_t i = nodes.size() - step_rows(); i < nodes.size(); ++i) {
-      const Candidate& node = candidates_[nodes[i]];
-      Row row{.sequence = branch_->id(),
-              .token = node.token,
-              .position = drafted_.root_position + node.depth,
-              .place = place(nodes[i]),
-              .begin = drafted_.begin,
-              .end = prefix_};
-      if (nodes[0] == 0) row.ancestors.push_back(place(0));
-      row.ancestors.push_back(place(node.parent));
-      rows.push_back(row);
-    }
-    return rows;
-  }
-
   void copy(const HostTables& made) {
     made_ = made;
     const auto values = [](auto span) { return std::vector(span.begin(), span.end()); };
@@ -116,19 +148,12 @@ class Pass {
     mask = values(made.mask);
   }
 
-  std::unique_ptr<Device> device_;
-  std::optional<KvCache> cache_;
-  SequenceId sequence_ = 0;
-  std::int32_t prefix_ = 0;
-  std::optional<Branch> branch_;
-  Candidates candidates_{5};
-  std::int64_t step_rows_ = 0;
-  DraftedNodes drafted_;
+  std::size_t step_rows_ = 0;
   HostTables made_;
 };
 
 TEST(DraftInvariants, AcceptTheTablesOfEveryPass) {
-  for (std::uint32_t seed = 0; seed < 60; ++seed) EXPECT_NO_THROW(Pass(seed, seed % 2 == 0).check()) << "seed " << seed;
+  for (std::uint32_t seed = 0; seed < 60; ++seed) EXPECT_NO_THROW(Pass(seed).check()) << "seed " << seed;
 }
 
 TEST(DraftInvariants, CatchEverySingleFault) {
@@ -137,21 +162,32 @@ TEST(DraftInvariants, CatchEverySingleFault) {
     std::function<void(Pass&, std::mt19937&)> inject;
   };
   const auto row = [](Pass& pass, std::mt19937& random) { return random() % pass.step_rows(); };
+  const auto nodes = [](Pass& pass, std::mt19937& random) -> std::vector<int>& {
+    return pass.drafting[random() % pass.drafting.size()].nodes;
+  };
   const std::vector<Fault> faults = {
       {"token", [&](Pass& p, auto& r) { p.token[row(p, r)] += 1; }},
       {"position", [&](Pass& p, auto& r) { p.position[row(p, r)] += 1; }},
       {"slot", [&](Pass& p, auto& r) { p.slot[row(p, r)] ^= 1; }},
       {"slot of a neighbour", [&](Pass& p, auto&) { p.slot[0] = p.slot[1]; }},
       {"sequence", [&](Pass& p, auto& r) { p.sequence[row(p, r)] ^= 1; }},
-      {"block of the table", [&](Pass& p, auto&) { p.blocks[0] += 1; }},
+      {"block of the table", [&](Pass& p, auto& r) { p.blocks[r() % p.drafting.size() * p.block_columns()] += 1; }},
       {"begin of the context", [&](Pass& p, auto& r) { p.begin[row(p, r)] += 1; }},
       {"end of the context", [&](Pass& p, auto& r) { p.end[row(p, r)] += 1; }},
       {"number of ancestors", [&](Pass& p, auto& r) { p.ancestor_count[row(p, r)] -= 1; }},
       {"slot of an ancestor", [&](Pass& p, auto& r) { p.ancestors[row(p, r) * p.ancestor_columns()] += 1; }},
       {"bit of the mask",
        [&](Pass& p, auto& r) { p.mask[row(p, r) * p.mask_columns() + r() % p.mask_columns()] ^= 1; }},
-      {"candidate that is a row twice", [&](Pass& p, auto&) { p.nodes.back() = p.nodes[p.nodes.size() - 2]; }},
-      {"candidate before its parent", [&](Pass& p, auto&) { std::swap(p.nodes[1], p.nodes.back()); }},
+      {"candidate that is a row twice",
+       [&](Pass& p, auto& r) {
+         std::vector<int>& own = nodes(p, r);
+         own.back() = own[own.size() - 2];
+       }},
+      {"candidate before its parent",
+       [&](Pass& p, auto& r) {
+         std::vector<int>& own = nodes(p, r);
+         std::swap(own[1], own.back());
+       }},
       {"slot of a padding row",
        [&](Pass& p, auto&) { p.slot.size() > p.step_rows() ? p.slot.back() += 1 : p.slot[0] += 1; }},
   };
@@ -161,7 +197,7 @@ TEST(DraftInvariants, CatchEverySingleFault) {
     constexpr int kTimes = 100;
     for (std::uint32_t seed = 0; seed < kTimes; ++seed) {
       std::mt19937 random(seed);
-      Pass pass(seed, seed % 2 == 0);
+      Pass pass(seed);
       fault.inject(pass, random);
       try {
         pass.check();
@@ -174,8 +210,28 @@ TEST(DraftInvariants, CatchEverySingleFault) {
   }
 }
 
+TEST(DraftInvariants, CatchRowsThatBelongToAnotherSequence) {
+  for (std::uint32_t seed = 0; seed < 60; ++seed) {
+    SCOPED_TRACE(seed);
+    const bool root_is_row = seed % 2 == 0;
+    Pass swapped(seed, root_is_row, 2);
+    std::swap(swapped.drafting[0], swapped.drafting[1]);
+    EXPECT_THROW(swapped.check(), TreeViolation) << "the other order";
+    Pass missing(seed, root_is_row, 2);
+    missing.drafting.pop_back();
+    EXPECT_THROW(missing.check(), TreeViolation) << "rows that nobody told of";
+    Pass shifted(seed, root_is_row, 2);
+    shifted.drafting[0].step_rows -= 1;
+    EXPECT_THROW(shifted.check(), TreeViolation) << "a row too few of the first";
+    Pass foreign(seed, root_is_row, 2);
+    const auto second = static_cast<std::size_t>(foreign.drafting[0].step_rows);
+    foreign.slot[second] = foreign.slot[0];
+    EXPECT_THROW(foreign.check(), TreeViolation) << "a row of the second that writes into the first";
+  }
+}
+
 TEST(DraftInvariants, AViolationShowsTheRows) {
-  Pass pass(1, true);
+  Pass pass(1, true, 1);
   pass.token[0] += 1;
   try {
     pass.check();
@@ -186,40 +242,53 @@ TEST(DraftInvariants, AViolationShowsTheRows) {
   }
 }
 
-// Text that a drafter catches up with.
+// Text of two sequences that a drafter catches up with. That of the second begins at place 2, and its positions are
+// one behind its places.
 TEST(DraftInvariants, CatchAWrongTokenPlaceOrContextOfARun) {
   const auto device = make_reference_device();
   KvCache cache(*device, kDraftShape, 1024);
-  const SequenceId sequence = cache.create();
-  cache.begin(sequence, 5)->commit_length(5);
-  const auto branch = cache.begin(sequence, 3);
-  const std::vector<std::int32_t> tokens = {7, 8, 9};
+  std::vector<Branch> branches;
+  for (std::int64_t prefix : {5, 20}) {
+    const SequenceId sequence = cache.create();
+    cache.begin(sequence, prefix)->commit_length(prefix);
+    branches.push_back(std::move(*cache.begin(sequence, 3)));
+  }
+  const std::vector<RunOfStep> runs = {
+      {.branch = branches[0].id(), .first = 5, .position = 5, .tokens = {7, 8, 9}},
+      {.branch = branches[1].id(), .first = 20, .position = 19, .begin = 2, .tokens = {4, 5, 6}}};
   StepTables tables(*device, cache.memory(), 64, 1024);
   const auto check = [&](const std::function<void(std::vector<Row>&)>& damage, std::int32_t window) {
     std::vector<Row> rows;
-    for (std::int32_t p = 5; p < 8; ++p)
-      rows.push_back({.sequence = branch->id(),
-                      .token = tokens[static_cast<std::size_t>(p - 5)],
-                      .position = p,
-                      .place = p,
-                      .begin = window == 0 ? 0 : std::max(0, p - (window - 1)),
-                      .end = p});
+    for (const RunOfStep& run : runs)
+      for (std::int32_t i = 0; i < 3; ++i)
+        rows.push_back({.sequence = run.branch,
+                        .token = run.tokens[static_cast<std::size_t>(i)],
+                        .position = run.position + i,
+                        .place = run.first + i,
+                        .begin = window == 0 ? run.begin : std::max(run.begin, run.first + i - (window - 1)),
+                        .end = run.first + i});
     damage(rows);
     StepLimits limits = kDraftLimits;
     limits.window = window;
-    tables.prepare(rows, [&](const HostTables& made) {
-      check_draft_step(made, DraftRun{branch->id(), 5, tokens}, cache.tables(), limits);
-    });
+    tables.prepare(rows, [&](const HostTables& made) { check_draft_step(made, runs, cache.tables(), limits); });
   };
   for (std::int32_t window : {0, 3}) {
     EXPECT_NO_THROW(check([](auto&) {}, window));
-    EXPECT_THROW(check([](auto& rows) { rows[1].token = 1; }, window), TreeViolation);
-    EXPECT_THROW(check([](auto& rows) { rows[2].position = 6; }, window), TreeViolation);
-    EXPECT_THROW(check([](auto& rows) { rows[0].place = 6; }, window), TreeViolation);
-    EXPECT_THROW(check([](auto& rows) { rows[2].end -= 1; }, window), TreeViolation);
-    EXPECT_THROW(check([](auto& rows) { rows[2].begin += 1; }, window), TreeViolation);
-    EXPECT_THROW(check([](auto& rows) { rows[2].ancestors = {6}; }, window), TreeViolation);
+    for (const std::size_t run : {0u, 3u}) {
+      SCOPED_TRACE(run);
+      EXPECT_THROW(check([=](auto& rows) { rows[run + 1].token = 1; }, window), TreeViolation);
+      EXPECT_THROW(check([=](auto& rows) { rows[run + 2].position -= 1; }, window), TreeViolation);
+      EXPECT_THROW(check([=](auto& rows) { rows[run].place += 1; }, window), TreeViolation);
+      EXPECT_THROW(check([=](auto& rows) { rows[run + 2].end -= 1; }, window), TreeViolation);
+      EXPECT_THROW(check([=](auto& rows) { rows[run + 2].begin += 1; }, window), TreeViolation);
+      EXPECT_THROW(check([=](auto& rows) { rows[run].begin += 1; }, window), TreeViolation);
+      EXPECT_THROW(check([=](auto& rows) { rows[run + 2].ancestors = {rows[run + 1].place}; }, window), TreeViolation);
+    }
     EXPECT_THROW(check([](auto& rows) { rows.pop_back(); }, window), TreeViolation);
+    EXPECT_THROW(check([](auto& rows) { rows.push_back(rows.back()); }, window), TreeViolation);
+    EXPECT_THROW(check([](auto& rows) { std::swap(rows[2], rows[3]); }, window), TreeViolation);
+    EXPECT_THROW(check([&](auto& rows) { rows[3].sequence = branches[0].id(), rows[3].place = 7; }, window),
+                 TreeViolation);
   }
 }
 

@@ -23,6 +23,10 @@ std::int64_t expanded_rows(const TreeOptions& tree) {
   return std::max<std::int64_t>(1, widest_level(tree) * (tree.depth - 1));
 }
 
+std::int64_t branch_rows(const TreeOptions& tree) {
+  return std::max<std::int64_t>(max_rows(tree), 1 + expanded_rows(tree));
+}
+
 std::int64_t most_guesses(const TreeOptions& tree) {
   switch (tree.shape) {
     case TreeShape::chain: return 1;
@@ -32,8 +36,8 @@ std::int64_t most_guesses(const TreeOptions& tree) {
   return 1;
 }
 
-std::int64_t draft_step_rows(const Device& device, const TreeOptions& tree) {
-  return largest_step(device, std::max(kPrefillRows, widest_level(tree)));
+std::int64_t draft_step_rows(const Device& device, const TreeOptions& tree, int sequences) {
+  return largest_step(device, std::max(kPrefillRows, widest_level(tree) * sequences));
 }
 
 }  // namespace espalier

@@ -12,9 +12,11 @@ namespace espalier {
 std::int64_t widest_level(const TreeOptions& tree);
 // The most nodes that are expanded below the first level: the rows a tree needs besides its root.
 std::int64_t expanded_rows(const TreeOptions& tree);
+// The places behind the committed ones that a round of one sequence takes, for its tree or for what drafters compute.
+std::int64_t branch_rows(const TreeOptions& tree);
 // The most guesses a node is asked for.
 std::int64_t most_guesses(const TreeOptions& tree);
-// Rows of a draft step: a whole level, or a part of a prefill.
-std::int64_t draft_step_rows(const Device& device, const TreeOptions& tree);
+// Rows of a draft step: a whole level of so many sequences, or a part of a prefill.
+std::int64_t draft_step_rows(const Device& device, const TreeOptions& tree, int sequences);
 
 }  // namespace espalier

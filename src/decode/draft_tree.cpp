@@ -16,40 +16,105 @@ std::vector<DraftToken> usable(std::vector<DraftToken> guesses, std::int32_t voc
   return guesses;
 }
 
-// Growths differ in which nodes they want expanded; asking the drafter is the same.
-template <typename Growth>
-Candidates grow(Growth growth, Drafter& drafter, std::int32_t vocabulary, LevelBuyer* buyer) {
-  while (!growth.done()) {
-    const std::vector<int> frontier(growth.frontier());
-    if (buyer != nullptr && !buyer->buys(growth.candidates(), frontier)) break;
-    auto guesses = drafter.expand(growth.candidates(), frontier, growth.branch());
-    check(guesses.size() == frontier.size(), "drafter {}: {} lists of guesses for {} nodes", drafter.name(),
-          guesses.size(), frontier.size());
-    const int branch = growth.branch();
-    for (std::size_t i = 0; i < frontier.size(); ++i)
-      growth.add_children(frontier[i], usable(std::move(guesses[i]), vocabulary, branch));
-    if (buyer != nullptr) buyer->bought(growth.candidates(), frontier);
+// The tree of one job while one drafter grows it. Growths differ in which nodes they want expanded.
+class JobGrowth {
+ public:
+  JobGrowth(const GrowthJob& job, const TreeOptions& options, int depth, SourceSet source) {
+    if (options.shape == TreeShape::fixed) {
+      if (depth < 1) return;
+      if (depth < options.choices->depth()) cut_ = options.choices->cut(depth);
+      fixed_.emplace(job.root, cut_ ? *cut_ : *options.choices, source);
+      return;
+    }
+    GrowthOptions growth{.nodes = std::min(options.nodes, job.limits.rows),
+                         .depth = depth,
+                         .expand = options.expand,
+                         .branch = options.branch};
+    if (options.shape == TreeShape::chain) growth.expand = growth.branch = 1;
+    dynamic_.emplace(job.root, growth, source);
   }
-  return growth.candidates();
-}
+  JobGrowth(const JobGrowth&) = delete;  // a growth points to its shape
+  JobGrowth& operator=(const JobGrowth&) = delete;
 
-Candidates candidates_of(Drafter& drafter, std::int32_t root, const TreeOptions& options, const RoundLimits& limits,
-                         SourceSet source, LevelBuyer* buyer) {
-  const int depth = std::min({options.depth, limits.depth, drafter.max_depth()});
-  if (options.shape == TreeShape::fixed) {
-    if (depth < 1) return Candidates(root);
-    const ChoiceTree& whole = *options.choices;
-    if (depth >= whole.depth()) return grow(StaticGrowth(root, whole, source), drafter, limits.vocabulary, buyer);
-    const ChoiceTree cut = whole.cut(depth);
-    return grow(StaticGrowth(root, cut, source), drafter, limits.vocabulary, buyer);
+  bool empty() const { return !fixed_ && !dynamic_; }
+  bool done() const { return fixed_ ? fixed_->done() : !dynamic_ || dynamic_->done(); }
+  const std::vector<int>& frontier() const { return fixed_ ? fixed_->frontier() : dynamic_->frontier(); }
+  int branch() const { return fixed_ ? fixed_->branch() : dynamic_->branch(); }
+  const Candidates& candidates() const { return fixed_ ? fixed_->candidates() : dynamic_->candidates(); }
+  void add_children(int node, std::span<const DraftToken> children) {
+    fixed_ ? fixed_->add_children(node, children) : dynamic_->add_children(node, children);
   }
-  GrowthOptions growth{.nodes = std::min(options.nodes, limits.rows),
-                       .depth = depth,
-                       .expand = options.expand,
-                       .branch = options.branch};
-  if (options.shape == TreeShape::chain) growth.expand = growth.branch = 1;
-  return grow(DynamicGrowth(root, growth, source), drafter, limits.vocabulary, buyer);
-}
+
+ private:
+  std::optional<ChoiceTree> cut_;
+  std::optional<StaticGrowth> fixed_;
+  std::optional<DynamicGrowth> dynamic_;
+};
+
+// One drafter's trees for all jobs.
+class JointGrowth {
+ public:
+  JointGrowth(std::span<const GrowthJob> jobs, const TreeOptions& options, Drafter& drafter, std::size_t index)
+      : jobs_(jobs), drafter_(drafter), index_(index) {
+    for (const GrowthJob& job : jobs) {
+      const int depth = std::min({options.depth, job.limits.depth, drafter.max_depth()});
+      growths_.push_back(std::make_unique<JobGrowth>(job, options, depth, SourceSet{1} << index));
+    }
+  }
+
+  void grow(LevelBuyer* buyer) {
+    if (buyer != nullptr) buyer->begin(index_);
+    while (true) {
+      open_frontiers();
+      if (frontiers_.empty() || (buyer != nullptr && !buyer->buys(frontiers_))) return;
+      pass();
+      if (buyer != nullptr) buyer->bought(frontiers_);
+    }
+  }
+
+  void unite_with(std::vector<Candidates>& united) const {
+    for (std::size_t i = 0; i < growths_.size(); ++i)
+      if (!growths_[i]->empty()) united[i].unite(growths_[i]->candidates());
+  }
+
+ private:
+  void open_frontiers() {
+    nodes_.clear();
+    frontiers_.clear();
+    for (const auto& growth : growths_) nodes_.push_back(growth->done() ? std::vector<int>() : growth->frontier());
+    for (std::size_t i = 0; i < growths_.size(); ++i)
+      if (!nodes_[i].empty()) frontiers_.push_back({i, &growths_[i]->candidates(), nodes_[i]});
+  }
+
+  void pass() {
+    std::vector<DraftJob> drafts;
+    for (const Frontier& frontier : frontiers_)
+      drafts.push_back({jobs_[frontier.job].sequences[index_].get(), frontier.candidates, frontier.nodes,
+                        growths_[frontier.job]->branch()});
+    std::vector<Guesses> guesses = drafter_.expand(drafts);
+    check(guesses.size() == drafts.size(), "drafter {}: guesses for {} sequences, expected {}", drafter_.name(),
+          guesses.size(), drafts.size());
+    for (std::size_t i = 0; i < drafts.size(); ++i) add(frontiers_[i], std::move(guesses[i]));
+  }
+
+  void add(const Frontier& frontier, Guesses guesses) {
+    check(guesses.size() == frontier.nodes.size(), "drafter {}: {} lists of guesses for {} nodes", drafter_.name(),
+          guesses.size(), frontier.nodes.size());
+    JobGrowth& growth = *growths_[frontier.job];
+    const int branch = growth.branch();
+    const std::int32_t vocabulary = jobs_[frontier.job].limits.vocabulary;
+    for (std::size_t i = 0; i < guesses.size(); ++i)
+      growth.add_children(frontier.nodes[i], usable(std::move(guesses[i]), vocabulary, branch));
+  }
+
+  std::span<const GrowthJob> jobs_;
+  Drafter& drafter_;
+  std::size_t index_;
+  std::vector<std::unique_ptr<JobGrowth>> growths_;
+  // Of the level.
+  std::vector<std::vector<int>> nodes_;
+  std::vector<Frontier> frontiers_;
+};
 
 }  // namespace
 
@@ -71,19 +136,16 @@ int max_rows(const TreeOptions& options) {
   return 1;
 }
 
-Candidates grow_candidates(std::int32_t root, const TreeOptions& options, const RoundLimits& limits,
-                           std::span<const std::unique_ptr<Drafter>> drafters, LevelBuyer* buyer) {
-  Candidates united(root);
+std::vector<Candidates> grow_candidates(std::span<const GrowthJob> jobs, const TreeOptions& options,
+                                        std::span<const std::unique_ptr<Drafter>> drafters, LevelBuyer* buyer) {
+  std::vector<Candidates> united;
+  for (const GrowthJob& job : jobs) united.emplace_back(job.root);
   for (std::size_t i = 0; i < drafters.size(); ++i) {
-    if (buyer != nullptr) buyer->begin(i);
-    united.unite(candidates_of(*drafters[i], root, options, limits, SourceSet{1} << i, buyer));
+    JointGrowth growth(jobs, options, *drafters[i], i);
+    growth.grow(buyer);
+    growth.unite_with(united);
   }
   return united;
-}
-
-TokenTree grow_tree(std::int32_t root, const TreeOptions& options, const RoundLimits& limits,
-                    std::span<const std::unique_ptr<Drafter>> drafters) {
-  return grow_candidates(root, options, limits, drafters).best(std::min(max_rows(options), limits.rows));
 }
 
 }  // namespace espalier

@@ -2,8 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
+#include <string_view>
+#include <vector>
 
 #include "decode/drafter.h"
 #include "tree/candidates.h"
@@ -34,24 +37,36 @@ struct RoundLimits {
   std::int32_t vocabulary = 0;  // guesses outside are dropped
 };
 
-// Decides, while a drafter grows its tree, whether it is asked for another level.
+// One sequence in the growing of trees.
+struct GrowthJob {
+  std::int32_t root = 0;
+  RoundLimits limits = {};
+  std::span<const std::unique_ptr<DraftSequence>> sequences;  // by drafter; they have had begin_round()
+};
+
+// What a sequence wants expanded next.
+struct Frontier {
+  std::size_t job = 0;
+  const Candidates* candidates = nullptr;
+  std::span<const int> nodes = {};
+};
+
+// Decides, while a drafter grows its trees, whether it is asked for another level.
 class LevelBuyer {
  public:
   virtual ~LevelBuyer() = default;
-  // Drafter i begins, with the root alone.
+  // Drafter i begins, with the roots alone.
   virtual void begin(std::size_t drafter) = 0;
-  // Whether to have a pass over `frontier`. No ends the growing.
-  virtual bool buys(const Candidates& candidates, std::span<const int> frontier) = 0;
-  // The pass was had: `candidates` hold what it brought.
-  virtual void bought(const Candidates& candidates, std::span<const int> frontier) = 0;
+  // Whether to have a pass over these frontiers together. No ends the growing.
+  virtual bool buys(std::span<const Frontier> frontiers) = 0;
+  // The pass was had: their candidates hold what it brought.
+  virtual void bought(std::span<const Frontier> frontiers) = 0;
 };
 
-// Each drafter grows a tree of the wanted shape; they are united path by path. Drafter i has source bit i. Drafters
-// have had begin_round(). Without a buyer every level is bought.
-Candidates grow_candidates(std::int32_t root, const TreeOptions& options, const RoundLimits& limits,
-                           std::span<const std::unique_ptr<Drafter>> drafters, LevelBuyer* buyer = nullptr);
-// The same, cut to the best rows.
-TokenTree grow_tree(std::int32_t root, const TreeOptions& options, const RoundLimits& limits,
-                    std::span<const std::unique_ptr<Drafter>> drafters);
+// Each drafter grows a tree of the wanted shape for every job, all of them level by level together; the trees of a job
+// are united path by path. Drafter i has source bit i. Without a buyer every level is bought.
+std::vector<Candidates> grow_candidates(std::span<const GrowthJob> jobs, const TreeOptions& options,
+                                        std::span<const std::unique_ptr<Drafter>> drafters,
+                                        LevelBuyer* buyer = nullptr);
 
 }  // namespace espalier

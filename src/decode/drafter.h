@@ -1,18 +1,21 @@
-// What guesses ahead. A drafter sees the committed tokens of one sequence, the root and, if it asks for them, the
-// teacher's features; it proposes scored tokens, level by level, and is told what the teacher made of them. Nothing it
-// says can change the text: a wrong guess costs time, a right one saves some.
+// What guesses ahead. A drafter serves all sequences of a batch: weights, buffers and memory once, and of each sequence
+// a small state, which hears of its committed tokens and, if the drafter asks for them, of the teacher's features. It
+// proposes scored tokens, level by level and for all sequences in one pass, and is told what the teacher made of them.
+// Nothing it says can change the text: a wrong guess costs time, a right one saves some.
 //
-// The loop calls, for one sequence: resumable(), rewind() and committed() as the sequence changes; then in each round
-// begin_round(), expand() once per level, end_round(), committed(). One thread at a time; a drafter belongs to one
-// sequence, the weights behind it may be shared by many.
+// The loop calls, for each sequence: reused() and committed() as it grows; then in each round begin_round(), the
+// drafter's expand() once per level, end_round(), committed(); and settle() when the answer is complete. A reused()
+// comes whenever the sequence goes on with positions that somebody else has computed. One thread at a time.
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string_view>
 #include <vector>
 
+#include "cache/kv_cache.h"
 #include "device/view.h"
 #include "tree/candidates.h"
 #include "tree/token_tree.h"
@@ -25,7 +28,8 @@ struct FeatureWishes {
   std::vector<std::int64_t> taps = {};  // boundaries of the residual stream, of every committed position
 };
 
-// Positions that have just been committed. Views of the device are valid during the call only.
+// Positions that have just been committed, or computed once more for their features. Views of the device are valid
+// during the call only.
 struct CommittedRows {
   std::int64_t begin = 0;                // the first position
   std::span<const std::int32_t> tokens;  // of positions begin, begin + 1, ...
@@ -33,6 +37,9 @@ struct CommittedRows {
   std::span<const std::int32_t> rows;    // the row of `taps` of every position
   ConstView hidden;                      // f32 [m, hidden]; empty where the last position has none (inside a prefill)
   std::int64_t hidden_row = 0;           // the row of the last position
+
+  // Without the positions before `first`.
+  CommittedRows from(std::int64_t first) const;
 };
 
 // A node of the tree where the teacher was asked, and what it chose there.
@@ -43,6 +50,52 @@ struct Visit {
   bool operator==(const Visit&) const = default;
 };
 
+// A round begins: guesses are wanted below the root, which is tokens.back() and not committed yet. The tokens before it
+// are the committed ones. Both are valid until the round ends.
+struct DraftRound {
+  std::span<const std::int32_t> tokens;
+  const Branch* branch = nullptr;  // open until the round ends, with as many rows as the drafter's memory wants
+};
+
+// What the teacher made of the round.
+struct DraftVerdict {
+  const TokenTree& tree;
+  std::span<const Visit> visits;  // root first: the path that is about to be committed
+  Branch& branch;                 // to be told what the drafter's memory keeps
+
+  // The accepted tokens below the root.
+  std::vector<std::int32_t> accepted() const;
+};
+
+// What a drafter knows of one sequence.
+class DraftSequence {
+ public:
+  virtual ~DraftSequence() = default;
+
+  // The sequence holds these tokens, which were computed for somebody else: there are no features of them. True: the
+  // last of them shall be computed once more, because its feature is all that is lacking.
+  virtual bool reused(std::span<const std::int32_t> tokens) = 0;
+  virtual void committed(const CommittedRows& rows) = 0;
+  // The first committed place that its memory lacks and may write in the next round.
+  virtual std::int64_t lacks_from() const { return std::numeric_limits<std::int64_t>::max(); }
+
+  virtual void begin_round(const DraftRound& round) = 0;
+  // Only for rounds that were begun.
+  virtual void end_round(const DraftVerdict& /*verdict*/) {}
+  // The sequence is about to go on in blocks of others, or to leave its own to them: writes what its memory still can.
+  virtual void settle() {}
+};
+
+// One sequence's part of a draft pass: for each of `nodes` (ids of `candidates`, whose parents were expanded in the
+// pass before; in the first pass the root alone) up to `branch` guesses for the token after it, best first.
+struct DraftJob {
+  DraftSequence* sequence = nullptr;
+  const Candidates* candidates = nullptr;
+  std::span<const int> nodes = {};
+  int branch = 0;
+};
+using Guesses = std::vector<std::vector<DraftToken>>;  // a list for each node
+
 class Drafter {
  public:
   virtual ~Drafter() = default;
@@ -51,27 +104,26 @@ class Drafter {
   virtual FeatureWishes wishes() const { return {}; }
   // The most levels it can guess.
   virtual int max_depth() const { return 1 << 20; }
+  // The places behind the committed ones that a round takes in its memory.
+  virtual std::int64_t round_rows() const { return 0; }
 
-  // The first `length` tokens of the sequence will stay. From how many of them can this drafter go on? The loop has the
-  // teacher compute the others again.
-  virtual std::int64_t resumable(std::int64_t length) const { return length; }
-  // The sequence holds its first `length` tokens only, no more than resumable() said; of those behind, the ones that
-  // resumable() was asked about come again. A round that was begun and never ended is over.
-  virtual void rewind(std::int64_t length) = 0;
-  virtual void committed(const CommittedRows& rows) = 0;
-
-  // A round begins: guesses are wanted below the root, which is tokens.back() and not committed yet. The tokens before
-  // it are the committed ones; they stay valid until the round ends.
-  virtual void begin_round(std::span<const std::int32_t> tokens) = 0;
-  // One draft pass: for each of `nodes` (ids of `candidates`, whose parents were expanded in the pass before; in the
-  // first pass the root alone) up to `branch` guesses for the token after it, best first.
-  virtual std::vector<std::vector<DraftToken>> expand(const Candidates& candidates, std::span<const int> nodes,
-                                                      int branch) = 0;
-  // What became of the round. Only for rounds that were begun.
-  virtual void end_round(const TokenTree& /*tree*/, std::span<const Visit> /*visits*/) {}
+  // The drafter must outlive what it opens.
+  virtual std::unique_ptr<DraftSequence> open(SequenceId sequence, std::span<const std::int32_t> prompt) = 0;
+  // One draft pass over all jobs, which are in the same level of the same round.
+  virtual std::vector<Guesses> expand(std::span<const DraftJob> jobs) = 0;
 };
 
 using DrafterSet = std::vector<std::unique_ptr<Drafter>>;
+
+// A drafter whose sequences have nothing to compute together.
+class LoneSequence : public DraftSequence {
+ public:
+  virtual Guesses expand(const Candidates& candidates, std::span<const int> nodes, int branch) = 0;
+};
+class LoneDrafter : public Drafter {
+ public:
+  std::vector<Guesses> expand(std::span<const DraftJob> jobs) override;
+};
 
 // The tokens from below the root to a candidate.
 std::vector<std::int32_t> path_tokens(const Candidates& candidates, int node);

@@ -1,16 +1,19 @@
-// Drafts with an EAGLE-3 head on a KV cache of its own.
+// Drafts with an EAGLE-3 head on a memory of its own under the batch's block tables.
 //
-// Row t of that cache is the pair (g_t, x_{t+1}): the teacher's fused feature of position t and the token after it. So
-// the last committed position waits for the root before it can become a row; it, and whatever else is pending, is the
-// first pass of a round, and its output seeds the tree. Later passes run over the frontier, each node with its parent's
-// output for a feature, on speculative rows that are dropped when the round ends: accepted nodes become rows again with
-// the teacher's true features.
+// The pair (g_t, x_{t+1}), the teacher's fused feature of position t and the token after it, is the row at place t + 1:
+// so a place depends on the tokens up to it alone, as in every memory, and place 0 is never written. Its rotation
+// position is t. The last committed position waits for the root before it can become a row; it, and whatever else
+// waits, is the first pass of a round, and its output seeds the tree. Later passes run over the frontiers, each node
+// with its parent's output for a feature, on speculative rows that are dropped when the round ends: accepted nodes
+// become rows again with the teacher's true features.
 #pragma once
 
-#include <map>
-#include <optional>
+#include <memory>
+#include <vector>
 
 #include "cache/kv_cache.h"
+#include "decode/draft_pass.h"
+#include "decode/draft_rows.h"
 #include "decode/draft_tree.h"
 #include "decode/drafter.h"
 #include "decode/step_invariants.h"
@@ -24,63 +27,48 @@ struct Eagle3DrafterOptions {
   DType kv_type = DType::f16;
   std::int64_t window = 0;  // how many rows before a round's tree a row sees; 0: all
   StepForm form = {};
-  KvOptions kv = {};
   TreeOptions tree = {};    // how large a tree can get
+  int sequences = 1;        // at once
   bool invariants = false;  // check tables, masks and slots of every draft pass before its launch
 };
 
 class Eagle3Drafter final : public Drafter {
  public:
-  // The head must outlive the drafter.
-  Eagle3Drafter(const Eagle3Head& head, const Eagle3DrafterOptions& options);
+  // Head and cache must outlive the drafter.
+  Eagle3Drafter(const Eagle3Head& head, KvCache& cache, const Eagle3DrafterOptions& options);
+  ~Eagle3Drafter() override;
 
   std::string_view name() const override { return "eagle3"; }
   FeatureWishes wishes() const override { return {.taps = head_->taps()}; }
-  std::int64_t resumable(std::int64_t length) const override;
-  void rewind(std::int64_t length) override;
-  void committed(const CommittedRows& rows) override;
-  void begin_round(std::span<const std::int32_t> tokens) override;
-  std::vector<std::vector<DraftToken>> expand(const Candidates& candidates, std::span<const int> nodes,
-                                              int branch) override;
-  void end_round(const TokenTree& tree, std::span<const Visit> visits) override;
+  std::int64_t round_rows() const override { return 1 + tree_rows_; }
+  std::unique_ptr<DraftSequence> open(SequenceId sequence, std::span<const std::int32_t> prompt) override;
+  std::vector<Guesses> expand(std::span<const DraftJob> jobs) override;
 
  private:
-  // A candidate that has been a row of this round.
-  struct DraftRow {
-    std::int32_t vector = 0;                // the row of `vectors_` that holds its output
-    std::vector<std::int32_t> places = {};  // of the rows above it and of itself
-  };
+  class Sequence;
 
-  std::int32_t context_begin(std::int64_t end) const;
-  // Makes rows of the pending positions; `next` is the token behind the last of them.
-  Eagle3Output run_pending(std::int32_t next, bool wants_logits);
-  std::vector<std::vector<DraftToken>> seed(int branch);
+  std::int64_t positions() const { return options_.context + branch_rows(options_.tree); }
+  std::int64_t first_output() const { return options_.sequences * region_rows_; }
+  Guesses run_step(std::span<const Row> rows, int branch, const StepCheck& check);
+  void keep_outputs(const Eagle3Output& output, std::span<const Row> rows);
   StepLimits limits(std::int64_t window) const;
-  StepCheck check_of_run(std::int64_t first, SequenceId branch, std::int32_t next) const;
-  StepCheck check_of_nodes(const Candidates& candidates, std::size_t step_rows) const;
-  std::vector<Row> tree_rows(const Candidates& candidates, std::span<const int> nodes);
-  void keep_outputs(const Eagle3Output& output, std::int64_t from, std::int64_t count, std::int64_t to);
-  std::vector<std::vector<DraftToken>> guesses(const Eagle3Output& output, int branch);
+  StepCheck check_of_waiting(std::span<const DraftJob> jobs, std::span<const DraftPart> parts) const;
+  StepCheck check_of_nodes(std::span<const DraftJob> jobs, std::span<const DraftPart> parts) const;
 
   const Eagle3Head* head_;
+  KvCache* cache_;
   Eagle3DrafterOptions options_;
-  std::int64_t step_rows_;  // the most rows of a step
-  std::int64_t tree_rows_;  // the most speculative rows of a round
-  KvCache cache_;
-  SequenceId sequence_;
+  std::int64_t step_rows_;     // the most rows of a step
+  std::int64_t tree_rows_;     // the most speculative rows of a round of one sequence
+  std::int64_t waiting_rows_;  // features of one sequence that may wait
+  std::int64_t region_rows_;   // that they take in `vectors_`: what a padded copy overwrites lies behind them
+  const KvMemory* memory_;
   Eagle3Workspace workspace_;
   TopGuesses top_;
-  Tensor vectors_;  // [.., hidden]: features that wait in [0, step_rows_), the seed's output, outputs of the tree
+  Tensor vectors_;  // [.., hidden]: a region of features that wait for each sequence, then the outputs of the round
   Tensor index_;    // i32, of a copy into vectors_
-
-  std::vector<std::int32_t> tokens_;  // committed: the first of them are rows of the cache,
-  std::int64_t pending_ = 0;          // the features of the last so many wait in vectors_
-
-  // Of the round.
-  std::int32_t root_ = 0;
-  std::optional<Branch> branch_;
-  std::vector<int> drafted_;      // the candidates on speculative rows, in the order of their places
-  std::map<int, DraftRow> rows_;  // by candidate
+  std::vector<int> free_regions_;
+  std::int64_t outputs_ = 0;  // of the round so far
 };
 
 }  // namespace espalier

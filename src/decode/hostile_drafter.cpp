@@ -10,7 +10,7 @@
 namespace espalier {
 
 // A stream of numbers that belongs to one seed and one place.
-class HostileDrafter::Draws {
+class HostileSequence::Draws {
  public:
   Draws(std::uint64_t seed, std::uint64_t place) : state_(mix64(mix64(seed + 1) + place)) {}
 
@@ -36,25 +36,27 @@ HostileDrafter::HostileDrafter(std::uint64_t seed, std::int32_t vocabulary) : se
   check(vocabulary >= 1, "hostile drafter: vocabulary {}, expected at least 1", vocabulary);
 }
 
-std::int64_t HostileDrafter::resumable(std::int64_t length) const {
-  Draws draws(seed_, static_cast<std::uint64_t>(length));
-  return draws.below(4) == 0 ? draws.below(length + 1) : length;
+std::unique_ptr<DraftSequence> HostileDrafter::open(SequenceId, std::span<const std::int32_t>) {
+  return std::make_unique<HostileSequence>(seed_, vocabulary_);
 }
 
-HostileDrafter::Temper HostileDrafter::temper(std::int64_t position) const {
+bool HostileSequence::reused(std::span<const std::int32_t> tokens) {
+  return Draws(seed_, tokens.size()).below(4) == 0;
+}
+
+HostileSequence::Temper HostileSequence::temper(std::int64_t position) const {
   Draws draws(~seed_, static_cast<std::uint64_t>(position));
   return {.tokens = draws.kind<Tokens>(), .scores = draws.kind<Scores>(), .counts = draws.kind<Counts>()};
 }
 
-void HostileDrafter::begin_round(std::span<const std::int32_t> tokens) {
-  check(!tokens.empty(), "hostile drafter: a round without a root");
-  text_ = tokens;
-  temper_ = temper(static_cast<std::int64_t>(tokens.size()) - 1);
+void HostileSequence::begin_round(const DraftRound& round) {
+  check(!round.tokens.empty(), "hostile drafter: a round without a root");
+  text_ = round.tokens;
+  temper_ = temper(std::ssize(text_) - 1);
 }
 
-std::vector<std::vector<DraftToken>> HostileDrafter::expand(const Candidates& /*candidates*/,
-                                                            std::span<const int> nodes, int branch) {
-  std::vector<std::vector<DraftToken>> lists;
+Guesses HostileSequence::expand(const Candidates& /*candidates*/, std::span<const int> nodes, int branch) {
+  Guesses lists;
   for (int node : nodes) {
     Draws draws(mix64(seed_) + text_.size(), static_cast<std::uint64_t>(node));
     lists.push_back(guesses(draws, branch));
@@ -62,7 +64,7 @@ std::vector<std::vector<DraftToken>> HostileDrafter::expand(const Candidates& /*
   return lists;
 }
 
-std::vector<DraftToken> HostileDrafter::guesses(Draws& draws, int branch) const {
+std::vector<DraftToken> HostileSequence::guesses(Draws& draws, int branch) const {
   const Counts counts = draws.definite(temper_.counts);
   std::vector<DraftToken> list(count(counts, branch));
   for (std::size_t i = 0; i < list.size(); ++i) {
@@ -73,7 +75,7 @@ std::vector<DraftToken> HostileDrafter::guesses(Draws& draws, int branch) const 
   return list;
 }
 
-std::size_t HostileDrafter::count(Counts counts, int branch) {
+std::size_t HostileSequence::count(Counts counts, int branch) {
   const std::size_t asked = static_cast<std::size_t>(std::min(branch, 1 << 10));
   switch (counts) {
     case Counts::none: return 0;
@@ -83,7 +85,7 @@ std::size_t HostileDrafter::count(Counts counts, int branch) {
   }
 }
 
-std::int32_t HostileDrafter::token(Draws& draws) const {
+std::int32_t HostileSequence::token(Draws& draws) const {
   const std::array<std::int32_t, 4> outside = {-1, vocabulary_, std::numeric_limits<std::int32_t>::min(),
                                                std::numeric_limits<std::int32_t>::max()};
   switch (draws.definite(temper_.tokens)) {
@@ -95,7 +97,7 @@ std::int32_t HostileDrafter::token(Draws& draws) const {
   }
 }
 
-double HostileDrafter::log_probability(Draws& draws) const {
+double HostileSequence::log_probability(Draws& draws) const {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   switch (draws.definite(temper_.scores)) {
     case Scores::equal: return -0.5;

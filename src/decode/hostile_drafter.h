@@ -3,7 +3,7 @@
 // Each round has a temper, drawn from the seed and the position of the root: where tokens come from (anywhere, the
 // edges of the vocabulary, outside of it, the root again and again, the text so far), what scores they carry
 // (plausible, all equal, 0, positive, NaN, infinite) and how many there are (none, one, as many as asked for, far too
-// many, twins). Now and then it also claims to have lost the end of the sequence. One thread at a time.
+// many, twins). Now and then it also wants a feature computed again. One thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -15,18 +15,27 @@
 
 namespace espalier {
 
-class HostileDrafter : public Drafter {
+class HostileDrafter final : public LoneDrafter {
  public:
   HostileDrafter(std::uint64_t seed, std::int32_t vocabulary);
 
   std::string_view name() const override { return "hostile"; }
-  std::int64_t resumable(std::int64_t length) const override;
-  void rewind(std::int64_t /*length*/) override {}
+  std::unique_ptr<DraftSequence> open(SequenceId sequence, std::span<const std::int32_t> prompt) override;
+
+ private:
+  const std::uint64_t seed_;
+  const std::int32_t vocabulary_;
+};
+
+class HostileSequence final : public LoneSequence {
+ public:
+  HostileSequence(std::uint64_t seed, std::int32_t vocabulary) : seed_(seed), vocabulary_(vocabulary) {}
+
+  bool reused(std::span<const std::int32_t> tokens) override;
   void committed(const CommittedRows& /*rows*/) override {}
-  void begin_round(std::span<const std::int32_t> tokens) override;
+  void begin_round(const DraftRound& round) override;
   // One list for each node, as every drafter; nothing else about them is to be trusted.
-  std::vector<std::vector<DraftToken>> expand(const Candidates& candidates, std::span<const int> nodes,
-                                              int branch) override;
+  Guesses expand(const Candidates& candidates, std::span<const int> nodes, int branch) override;
 
   // `any`: drawn anew for every guess, or for every node.
   enum class Tokens { random, edges, outside, root, text, any };

@@ -6,8 +6,10 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <set>
 #include <stdexcept>
+#include <utility>
 
 #include "base/random.h"
 #include "decode/draft_tree.h"
@@ -16,21 +18,31 @@ namespace espalier {
 namespace {
 
 using Tokens = std::vector<std::int32_t>;
-using Guesses = std::vector<DraftToken>;
 
 constexpr std::int32_t kHostileVocabulary = 30;
 constexpr int kBranch = 4;
 
 // The guesses for the root and for two nodes below it, of a round over `size` tokens. Token i is 7 + i % 5.
-std::vector<Guesses> round_of(HostileDrafter& drafter, std::size_t size) {
+Guesses round_of(HostileSequence& sequence, std::size_t size) {
   Tokens tokens(size);
   for (std::size_t i = 0; i < size; ++i) tokens[i] = 7 + static_cast<std::int32_t>(i % 5);
-  drafter.begin_round(tokens);
+  sequence.begin_round({.tokens = tokens});
   Candidates candidates(tokens.back());
-  std::vector<Guesses> lists = drafter.expand(candidates, Tokens{0}, kBranch);
+  Guesses lists = sequence.expand(candidates, Tokens{0}, kBranch);
   const Tokens level = {candidates.add(0, {.token = 1}), candidates.add(0, {.token = 2})};
-  for (Guesses& guesses : drafter.expand(candidates, level, kBranch)) lists.push_back(std::move(guesses));
+  for (auto& guesses : sequence.expand(candidates, level, kBranch)) lists.push_back(std::move(guesses));
   return lists;
+}
+
+using GuessBits = std::vector<std::vector<std::pair<std::int32_t, std::uint64_t>>>;
+GuessBits bits_of(const Guesses& lists) {
+  GuessBits bits;
+  for (const auto& guesses : lists) {
+    bits.emplace_back();
+    for (const DraftToken& guess : guesses)
+      bits.back().emplace_back(guess.token, std::bit_cast<std::uint64_t>(guess.log_probability));
+  }
+  return bits;
 }
 
 // What was seen in many rounds.
@@ -40,7 +52,7 @@ struct Sightings {
   bool twins = false, nan = false, plus_infinity = false, minus_infinity = false, zero = false, positive = false;
   bool all_equal = false, only_the_root = false;
 
-  void add(const Guesses& guesses, std::int32_t root) {
+  void add(const std::vector<DraftToken>& guesses, std::int32_t root) {
     counts.insert(guesses.size());
     std::set<std::int32_t> distinct;
     for (const DraftToken& guess : guesses) {
@@ -62,10 +74,10 @@ struct Sightings {
 };
 
 TEST(HostileDrafter, TriesEverythingThatCouldGoWrong) {
-  HostileDrafter drafter(1, kHostileVocabulary);
+  HostileSequence sequence(1, kHostileVocabulary);
   Sightings seen;
   for (std::size_t size = 1; size < 2000; ++size)
-    for (const Guesses& guesses : round_of(drafter, size))
+    for (const auto& guesses : round_of(sequence, size))
       seen.add(guesses, 7 + static_cast<std::int32_t>((size - 1) % 5));
   for (std::int32_t token : {0, kHostileVocabulary - 1, -1, kHostileVocabulary,
                              std::numeric_limits<std::int32_t>::min(), std::numeric_limits<std::int32_t>::max(), 15})
@@ -85,16 +97,16 @@ TEST(HostileDrafter, TriesEverythingThatCouldGoWrong) {
 }
 
 TEST(HostileDrafter, ARoundKeepsItsTemper) {
-  HostileDrafter drafter(2, kHostileVocabulary);
+  HostileSequence sequence(2, kHostileVocabulary);
   int silent = 0, rooted = 0;
   for (std::size_t size = 1; size < 1000; ++size) {
-    const auto temper = drafter.temper(static_cast<std::int64_t>(size) - 1);
-    for (const Guesses& guesses : round_of(drafter, size)) {
-      if (temper.counts == HostileDrafter::Counts::none) {
+    const auto temper = sequence.temper(static_cast<std::int64_t>(size) - 1);
+    for (const auto& guesses : round_of(sequence, size)) {
+      if (temper.counts == HostileSequence::Counts::none) {
         ASSERT_TRUE(guesses.empty());
         ++silent;
       }
-      if (temper.tokens != HostileDrafter::Tokens::root) continue;
+      if (temper.tokens != HostileSequence::Tokens::root) continue;
       for (const DraftToken& guess : guesses) {
         ASSERT_EQ(guess.token, 7 + static_cast<std::int32_t>((size - 1) % 5));
         ++rooted;
@@ -106,16 +118,7 @@ TEST(HostileDrafter, ARoundKeepsItsTemper) {
 }
 
 TEST(HostileDrafter, TheSameSeedSaysTheSameAtTheSamePlace) {
-  HostileDrafter one(3, kHostileVocabulary), same(3, kHostileVocabulary), other(4, kHostileVocabulary);
-  const auto bits_of = [](const std::vector<Guesses>& lists) {
-    std::vector<std::vector<std::pair<std::int32_t, std::uint64_t>>> bits;
-    for (const Guesses& guesses : lists) {
-      bits.emplace_back();
-      for (const DraftToken& guess : guesses)
-        bits.back().emplace_back(guess.token, std::bit_cast<std::uint64_t>(guess.log_probability));
-    }
-    return bits;
-  };
+  HostileSequence one(3, kHostileVocabulary), same(3, kHostileVocabulary), other(4, kHostileVocabulary);
   int different = 0;
   for (std::size_t size = 200; size > 0; --size) round_of(same, size);
   for (std::size_t size = 1; size < 200; ++size) {
@@ -126,17 +129,47 @@ TEST(HostileDrafter, TheSameSeedSaysTheSameAtTheSamePlace) {
   EXPECT_GT(different, 150);
 }
 
-TEST(HostileDrafter, NeverClaimsToKnowMoreThanThereIs) {
-  const HostileDrafter drafter(5, kHostileVocabulary);
-  int fewer = 0;
-  for (std::int64_t length = 0; length < 1000; ++length) {
-    const std::int64_t resumable = drafter.resumable(length);
-    ASSERT_GE(resumable, 0);
-    ASSERT_LE(resumable, length);
-    fewer += resumable < length;
+TEST(HostileDrafter, ItsSequencesSayTheSameInOnePassAsAlone) {
+  HostileDrafter drafter(3, kHostileVocabulary);
+  const auto one = drafter.open(0, {}), other = drafter.open(1, {});
+  const Tokens shorter(20, 7), longer(31, 7);
+  one->begin_round({.tokens = shorter});
+  other->begin_round({.tokens = longer});
+  const Candidates candidates(7);
+  const std::vector<int> root = {0};
+  const std::vector<DraftJob> jobs = {{other.get(), &candidates, root, kBranch}, {one.get(), &candidates, root, 2}};
+  const std::vector<Guesses> all = drafter.expand(jobs);
+  ASSERT_EQ(all.size(), 2u);
+  HostileSequence alone(3, kHostileVocabulary);
+  alone.begin_round({.tokens = longer});
+  EXPECT_EQ(bits_of(all[0]), bits_of(alone.expand(candidates, root, kBranch)));
+  alone.begin_round({.tokens = shorter});
+  EXPECT_EQ(bits_of(all[1]), bits_of(alone.expand(candidates, root, 2)));
+}
+
+TEST(HostileDrafter, NowAndThenItWantsTheLastReusedPositionOnceMore) {
+  HostileSequence sequence(5, kHostileVocabulary), same(5, kHostileVocabulary), other(6, kHostileVocabulary);
+  int wanted = 0, different = 0;
+  for (std::size_t length = 1; length <= 1000; ++length) {
+    const Tokens tokens(length, 7);
+    const bool again = sequence.reused(tokens);
+    ASSERT_EQ(again, same.reused(tokens)) << "from the seed and the length alone";
+    wanted += again;
+    different += again != other.reused(tokens);
   }
-  EXPECT_GT(fewer, 100);
-  EXPECT_LT(fewer, 500);
+  EXPECT_GT(wanted, 100);
+  EXPECT_LT(wanted, 500);
+  EXPECT_GT(different, 100);
+}
+
+// What drafters know of one text, with a round begun over it.
+std::vector<std::unique_ptr<DraftSequence>> opened(const DrafterSet& drafters, const Tokens& tokens) {
+  std::vector<std::unique_ptr<DraftSequence>> sequences;
+  for (const auto& drafter : drafters) {
+    sequences.push_back(drafter->open(0, {}));
+    sequences.back()->begin_round({.tokens = tokens});
+  }
+  return sequences;
 }
 
 TEST(HostileDrafter, AnyTreeGrownFromItIsSound) {
@@ -146,27 +179,44 @@ TEST(HostileDrafter, AnyTreeGrownFromItIsSound) {
     DrafterSet drafters;
     drafters.push_back(std::make_unique<HostileDrafter>(seed, kHostileVocabulary));
     if (seed % 3 == 0) drafters.push_back(std::make_unique<HostileDrafter>(seed + 1, kHostileVocabulary));
-    const Tokens tokens(1 + mix64(seed) % 50, static_cast<std::int32_t>(seed % kHostileVocabulary));
-    for (const auto& drafter : drafters) drafter->begin_round(tokens);
     const TreeOptions options = {.shape = seed % 2 == 0 ? TreeShape::dynamic : TreeShape::chain,
                                  .nodes = 1 + static_cast<int>(seed % 20)};
-    const TokenTree tree =
-        grow_tree(tokens.back(), options, {.rows = 16, .depth = 5, .vocabulary = kHostileVocabulary}, drafters);
-    ASSERT_LE(tree.size(), std::min(options.nodes, 16));
-    ASSERT_LE(tree.depth(), 5);
-    for (int node = 1; node < tree.size(); ++node) {
-      ASSERT_TRUE(tree[node].token >= 0 && tree[node].token < kHostileVocabulary);
-      ASSERT_LE(tree[node].score, tree[tree[node].parent].score);
-      ASSERT_EQ(tree.child(tree[node].parent, tree[node].token), node) << "siblings differ";
+    // One sequence, or several that grow together under limits of their own.
+    std::vector<Tokens> texts(1 + seed % 3);
+    std::vector<std::vector<std::unique_ptr<DraftSequence>>> sequences;
+    std::vector<GrowthJob> jobs;
+    for (std::size_t i = 0; i < texts.size(); ++i) {
+      texts[i].assign(1 + mix64(seed + i) % 50, static_cast<std::int32_t>((seed + i) % kHostileVocabulary));
+      sequences.push_back(opened(drafters, texts[i]));
     }
-    nodes += tree.size() - 1;
+    for (std::size_t i = 0; i < texts.size(); ++i) {
+      const int less = 2 * static_cast<int>(i);
+      const RoundLimits limits = {.rows = 16 - less, .depth = 5 - less, .vocabulary = kHostileVocabulary};
+      jobs.push_back({texts[i].back(), limits, sequences[i]});
+    }
+    const std::vector<Candidates> candidates = grow_candidates(jobs, options, drafters);
+    ASSERT_EQ(candidates.size(), jobs.size());
+    for (std::size_t i = 0; i < jobs.size(); ++i) {
+      const TokenTree tree = candidates[i].best(std::min(max_rows(options), jobs[i].limits.rows));
+      ASSERT_EQ(tree[0].token, texts[i].back());
+      ASSERT_LE(tree.size(), std::min(options.nodes, jobs[i].limits.rows));
+      ASSERT_LE(tree.depth(), jobs[i].limits.depth);
+      for (int node = 1; node < tree.size(); ++node) {
+        ASSERT_TRUE(tree[node].token >= 0 && tree[node].token < kHostileVocabulary);
+        ASSERT_LE(tree[node].score, tree[tree[node].parent].score);
+        ASSERT_EQ(tree.child(tree[node].parent, tree[node].token), node) << "siblings differ";
+      }
+      nodes += tree.size() - 1;
+      const std::vector<Candidates> alone = grow_candidates(std::span(&jobs[i], 1), options, drafters);
+      ASSERT_EQ(alone[0].best(kHostileVocabulary), candidates[i].best(kHostileVocabulary)) << "as if it were alone";
+    }
   }
   EXPECT_GT(nodes, 2000);
 }
 
 TEST(HostileDrafter, AVocabularyOfOneIsEnough) {
-  HostileDrafter drafter(6, 1);
-  for (std::size_t size = 1; size < 100; ++size) EXPECT_EQ(round_of(drafter, size).size(), 3u);
+  HostileSequence sequence(6, 1);
+  for (std::size_t size = 1; size < 100; ++size) EXPECT_EQ(round_of(sequence, size).size(), 3u);
   EXPECT_THROW(HostileDrafter(6, 0), std::logic_error);
 }
 

@@ -2,6 +2,9 @@
 // whatever the path between; a node's score is the product of its heads' probabilities.
 #pragma once
 
+#include <memory>
+#include <vector>
+
 #include "decode/drafter.h"
 #include "decode/top_guesses.h"
 #include "model/medusa_head.h"
@@ -10,26 +13,28 @@ namespace espalier {
 
 class MedusaDrafter final : public Drafter {
  public:
-  // The head must outlive the drafter. No level is asked for more than `branch` guesses.
-  MedusaDrafter(const MedusaHead& head, int branch);
+  // The head must outlive the drafter. No level is asked for more than `branch` guesses; `sequences`: at once.
+  MedusaDrafter(const MedusaHead& head, int branch, int sequences = 1);
+  ~MedusaDrafter() override;
 
   std::string_view name() const override { return "medusa"; }
   int max_depth() const override { return static_cast<int>(head_->heads()); }
-  void rewind(std::int64_t length) override;
-  void committed(const CommittedRows& rows) override;
-  void begin_round(std::span<const std::int32_t> tokens) override;
-  std::vector<std::vector<DraftToken>> expand(const Candidates& candidates, std::span<const int> nodes,
-                                              int branch) override;
+  std::unique_ptr<DraftSequence> open(SequenceId sequence, std::span<const std::int32_t> prompt) override;
+  std::vector<Guesses> expand(std::span<const DraftJob> jobs) override;
 
  private:
+  class Sequence;
+
+  void run_heads(std::span<Sequence* const> sequences);
+
   const MedusaHead* head_;
+  int at_once_;  // sequences of one step of the device
   MedusaWorkspace workspace_;
   TopGuesses top_;
   int most_;
-  Tensor hidden_;  // [1, hidden], of the last committed position
+  Tensor hidden_;  // [sequences, hidden], of the last committed position of each
   Tensor index_;   // i32 [1]
-  bool has_hidden_ = false;
-  std::vector<std::vector<DraftToken>> guesses_;  // of every head in this round
+  std::vector<std::int32_t> free_rows_;
 };
 
 }  // namespace espalier

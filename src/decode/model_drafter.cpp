@@ -1,124 +1,122 @@
 #include "decode/model_drafter.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 
 #include "base/error.h"
 #include "decode/draft_invariants.h"
-#include "decode/draft_rows.h"
 
 namespace espalier {
 
-ModelDrafter::ModelDrafter(const Transformer& model, const ModelDrafterOptions& options)
-    : model_(&model),
-      options_(options),
-      step_rows_(draft_step_rows(model.device(), options.tree)),
-      tree_rows_(1 + expanded_rows(options.tree)),
-      cache_(model.device(), model.kv_shape(options.kv_type), options.context + tree_rows_, options.kv),
-      sequence_(cache_.create()),
-      workspace_(model, cache_.memory(),
-                 {.rows = step_rows_,
-                  .outputs = std::min(step_rows_, widest_level(options.tree)),
-                  .positions = options.context + tree_rows_,
-                  .form = options.form}),
-      top_(model.device(), step_rows_, most_guesses(options.tree)) {}
+// Places [0, written_) of the sequence hold its text.
+class ModelDrafter::Sequence final : public DraftSequence {
+ public:
+  Sequence(ModelDrafter& drafter, SequenceId sequence) : drafter_(&drafter), sequence_(sequence) {}
 
-// What the cache holds is compared with the tokens of the next round anyway.
-void ModelDrafter::rewind(std::int64_t) {
-  branch_.reset();
+  bool reused(std::span<const std::int32_t> tokens) override;
+  void committed(const CommittedRows&) override {}
+  std::int64_t lacks_from() const override { return written_; }
+  void begin_round(const DraftRound& round) override;
+  void end_round(const DraftVerdict& verdict) override;
+
+  // Whether there is something to say of nodes at this depth: beyond its context, and about tokens without a row in its
+  // embedding, the draft model knows nothing.
+  bool knows(int depth) const;
+  // The text that is missing, then the root.
+  std::vector<Row> first_rows();
+  std::vector<Row> node_rows(const Candidates& candidates, std::span<const int> nodes);
+  // What the tables must say of those rows, or of some of them.
+  RunOfStep expected_run(const DraftPart& part) const;
+  // All drafted nodes but the last `behind`; the last `rows` of them are in the step.
+  DraftedNodes drafted_nodes(const Candidates& candidates, std::int64_t behind, std::int64_t rows) const;
+
+ private:
+  // A candidate that has been a row of this round.
+  struct DraftRow {
+    int parent = 0;
+    std::int32_t token = 0;
+    std::vector<std::int32_t> places = {};  // of the rows above it and of itself
+  };
+
+  std::int64_t prefix() const { return std::ssize(tokens_) - 1; }
+  bool knows_token(std::int32_t token) const { return token < drafter_->model_->config().vocabulary; }
+
+  ModelDrafter* drafter_;
+  SequenceId sequence_;
+  std::int64_t written_ = 0;
+  std::size_t known_ = 0;  // tokens that were found to be in the vocabulary
+
+  // Of the round.
+  std::span<const std::int32_t> tokens_;
+  bool knows_text_ = true;
+  const Branch* branch_ = nullptr;
+  std::vector<int> drafted_;  // the candidates on rows of the branch, in the order of their places; the root first
+  std::map<int, DraftRow> rows_;
+};
+
+bool ModelDrafter::Sequence::reused(std::span<const std::int32_t> tokens) {
+  written_ = drafter_->memory_->written_to(drafter_->cache_->blocks(sequence_), std::ssize(tokens));
+  known_ = 0;
+  return false;
 }
 
-// The longest part of the accepted path that has been computed here.
-void ModelDrafter::committed(const CommittedRows& rows) {
-  if (!branch_) return;
-  // What the first step of the round caught up with, then the root.
-  const auto root = static_cast<std::int64_t>(tokens_.size()) - 1;
-  std::vector<std::int32_t> positions(static_cast<std::size_t>(root - stable()));
-  std::iota(positions.begin(), positions.end(), static_cast<std::int32_t>(stable()));
-  auto node = rows_.find(0);
-  for (std::size_t i = 0; node != rows_.end(); ++i) {
-    positions.push_back(node->second.places.back());
-    if (i > 0) tokens_.push_back(node->second.token);
-    if (i + 1 == rows.tokens.size()) break;
-    const int parent = node->first;
-    node = std::ranges::find_if(rows_, [&](const auto& entry) {
-      return entry.first != 0 && entry.second.parent == parent && entry.second.token == rows.tokens[i + 1];
-    });
-  }
-  branch_->commit_path(positions);
-  branch_.reset();
-}
-
-void ModelDrafter::begin_round(std::span<const std::int32_t> tokens) {
-  branch_.reset();
-  rows_.clear();
+void ModelDrafter::Sequence::begin_round(const DraftRound& round) {
+  tokens_ = round.tokens;
+  branch_ = round.branch;
   drafted_.clear();
-  const auto known = std::span(tokens_).first(static_cast<std::size_t>(stable()));
-  const auto common = std::ranges::mismatch(known, tokens).in1 - known.begin();
-  cache_.truncate(sequence_, std::min<std::int64_t>(common, static_cast<std::int64_t>(tokens.size()) - 1));
-  tokens_.assign(tokens.begin(), tokens.end());
-  knows_text_ = std::ranges::all_of(tokens, [this](std::int32_t t) { return t < model_->config().vocabulary; });
+  rows_.clear();
+  while (known_ < tokens_.size() && knows_token(tokens_[known_])) ++known_;
+  knows_text_ = known_ == tokens_.size();
 }
 
-std::vector<std::vector<DraftToken>> ModelDrafter::expand(const Candidates& candidates, std::span<const int> nodes,
-                                                          int branch) {
-  const auto prefix = static_cast<std::int64_t>(tokens_.size()) - 1;
-  // Beyond its context, and about tokens without a row in its embedding, the draft model knows nothing.
-  if (!knows_text_ || prefix + candidates[nodes[0]].depth >= options_.context)
-    return {nodes.size(), std::vector<DraftToken>()};
-  if (nodes[0] == 0) {
-    catch_up();
-    const std::vector<Row> rows = first_rows();
-    return run(rows, check_of_run(rows), branch);
-  }
-  std::vector<std::vector<DraftToken>> all;
-  for (std::size_t done = 0; done < nodes.size();) {
-    const auto part = nodes.subspan(done, std::min(nodes.size() - done, static_cast<std::size_t>(step_rows_)));
-    const std::vector<Row> rows = tree_rows(candidates, part);
-    std::ranges::move(run(rows, check_of_nodes(candidates, part.size()), branch), std::back_inserter(all));
-    done += part.size();
-  }
-  return all;
+bool ModelDrafter::Sequence::knows(int depth) const {
+  return knows_text_ && prefix() + depth < drafter_->options_.context;
 }
 
-// Commits what is not in the cache yet, up to what fits the first step of the tree.
-void ModelDrafter::catch_up() {
-  const auto prefix = static_cast<std::int64_t>(tokens_.size()) - 1;
-  while (prefix - stable() >= step_rows_) {
-    const std::int64_t begin = stable();
-    std::optional<Branch> chunk = cache_.begin(sequence_, step_rows_);
-    check(chunk.has_value(), "draft model: no room for {} rows behind {}", step_rows_, begin);
-    std::vector<Row> rows;
-    for (std::int64_t p = begin; p < begin + step_rows_; ++p)
-      rows.push_back(model_->prefill_row(chunk->id(), p, tokens_[static_cast<std::size_t>(p)]));
-    model_->forward(rows, workspace_, check_of_run(rows));
-    chunk->commit_length(step_rows_);
+// The text, and the longest part of the accepted path that has been computed here.
+void ModelDrafter::Sequence::end_round(const DraftVerdict& verdict) {
+  if (drafted_.empty()) return;
+  std::vector<std::int32_t> places(static_cast<std::size_t>(prefix() + 1 - written_));
+  std::iota(places.begin(), places.end(), static_cast<std::int32_t>(written_));
+  int above = 0;
+  for (std::int32_t token : verdict.accepted()) {
+    const auto node = std::ranges::find_if(rows_, [&](const auto& entry) {
+      return entry.first != 0 && entry.second.parent == above && entry.second.token == token;
+    });
+    if (node == rows_.end()) break;
+    places.push_back(node->second.places.back());
+    above = node->first;
   }
+  const std::int64_t kept = std::ssize(places);
+  verdict.branch.keep(*drafter_->memory_, {.to = written_, .from = std::move(places)});
+  written_ += kept;
 }
 
-// Opens the branch of the round: the tokens that are still missing, then the root.
-std::vector<Row> ModelDrafter::first_rows() {
-  const auto prefix = static_cast<std::int64_t>(tokens_.size()) - 1;
-  branch_ = cache_.begin(sequence_, prefix - stable() + tree_rows_);
-  check(branch_.has_value(), "draft model: no room for a tree behind {} positions", prefix);
+std::vector<Row> ModelDrafter::Sequence::first_rows() {
   std::vector<Row> rows;
-  for (std::int64_t p = stable(); p <= prefix; ++p)
-    rows.push_back(model_->prefill_row(branch_->id(), p, tokens_[static_cast<std::size_t>(p)]));
+  for (std::int64_t p = written_; p <= prefix(); ++p)
+    rows.push_back(drafter_->model_->prefill_row(branch_->id(), p, tokens_[static_cast<std::size_t>(p)]));
   rows.back().wants_logits = true;
-  rows_[0] = {.token = tokens_.back(), .places = {static_cast<std::int32_t>(prefix)}};
+  rows_[0] = {.token = tokens_.back(), .places = {static_cast<std::int32_t>(prefix())}};
   drafted_ = {0};
   return rows;
 }
 
-std::vector<Row> ModelDrafter::tree_rows(const Candidates& candidates, std::span<const int> nodes) {
-  const auto prefix = static_cast<std::int32_t>(tokens_.size()) - 1;
+RunOfStep ModelDrafter::Sequence::expected_run(const DraftPart& part) const {
+  const auto first = static_cast<std::int32_t>(written_ + part.begin);
+  const auto tokens = tokens_.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(part.end - part.begin));
+  return {.branch = branch_->id(), .first = first, .position = first, .tokens = {tokens.begin(), tokens.end()}};
+}
+
+std::vector<Row> ModelDrafter::Sequence::node_rows(const Candidates& candidates, std::span<const int> nodes) {
   std::vector<Row> rows;
   for (int node : nodes) {
     const Candidate& candidate = candidates[node];
     DraftRow drafted{candidate.parent, candidate.token, rows_.at(candidate.parent).places};
-    const std::int32_t place = prefix + static_cast<std::int32_t>(drafted_.size());
+    const auto place = static_cast<std::int32_t>(prefix() + std::ssize(drafted_));
     drafted_.push_back(node);
-    rows.push_back(model_->tree_row(branch_->id(), prefix, place, candidate.token, drafted.places));
+    rows.push_back(drafter_->model_->tree_row(branch_->id(), prefix(), place, candidate.token, drafted.places));
     rows.back().wants_logits = true;
     drafted.places.push_back(place);
     rows_.insert_or_assign(node, std::move(drafted));
@@ -126,39 +124,82 @@ std::vector<Row> ModelDrafter::tree_rows(const Candidates& candidates, std::span
   return rows;
 }
 
-std::vector<std::vector<DraftToken>> ModelDrafter::run(std::span<const Row> rows, const StepCheck& check_tables,
-                                                       int branch) {
-  return top_.read(model_->forward(rows, workspace_, check_tables).logits, branch, {});
+DraftedNodes ModelDrafter::Sequence::drafted_nodes(const Candidates& candidates, std::int64_t behind,
+                                                   std::int64_t rows) const {
+  return {.candidates = &candidates,
+          .nodes = std::span(drafted_).first(drafted_.size() - static_cast<std::size_t>(behind)),
+          .step_rows = rows,
+          .branch = branch_->id(),
+          .prefix = static_cast<std::int32_t>(prefix()),
+          .root_position = static_cast<std::int32_t>(prefix())};
+}
+
+ModelDrafter::ModelDrafter(const Transformer& model, KvCache& cache, const ModelDrafterOptions& options)
+    : model_(&model),
+      cache_(&cache),
+      options_(options),
+      step_rows_(draft_step_rows(model.device(), options.tree, options.sequences)),
+      tree_rows_(1 + expanded_rows(options.tree)),
+      memory_(&cache.add_memory(model.kv_shape(options.kv_type))),
+      workspace_(model, *memory_,
+                 {.rows = step_rows_,
+                  .outputs = std::min(step_rows_, widest_level(options.tree) * options.sequences),
+                  .positions = positions(),
+                  .form = options.form}),
+      top_(model.device(), step_rows_, most_guesses(options.tree)) {}
+
+std::unique_ptr<DraftSequence> ModelDrafter::open(SequenceId sequence, std::span<const std::int32_t>) {
+  return std::make_unique<Sequence>(*this, sequence);
+}
+
+std::vector<Guesses> ModelDrafter::expand(std::span<const DraftJob> jobs) {
+  const auto sequence = [&](std::size_t job) { return static_cast<Sequence*>(jobs[job].sequence); };
+  const bool first = jobs[0].nodes[0] == 0;
+  DraftPass pass;
+  std::vector<bool> had_rows;
+  int branch = 0;
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
+    branch = std::max(branch, jobs[i].branch);
+    had_rows.push_back(sequence(i)->knows((*jobs[i].candidates)[jobs[i].nodes[0]].depth));
+    if (!had_rows.back())
+      pass.add({});
+    else
+      pass.add(first ? sequence(i)->first_rows() : sequence(i)->node_rows(*jobs[i].candidates, jobs[i].nodes));
+  }
+  Guesses flat = pass.run(step_rows_, [&](std::span<const Row> rows, std::span<const DraftPart> parts) {
+    const StepCheck check = first ? check_of_text(jobs, parts) : check_of_nodes(jobs, parts);
+    const StepOutput output = model_->forward(rows, workspace_, check);
+    return output.logits.empty() ? Guesses() : top_.read(output.logits, branch, {});
+  });
+  return guesses_by_job(jobs, had_rows, std::move(flat));
 }
 
 StepLimits ModelDrafter::limits() const {
   return {.tree = {.vocabulary = static_cast<std::int32_t>(model_->config().vocabulary),
-                   .positions = static_cast<std::int32_t>(options_.context + tree_rows_)},
+                   .positions = static_cast<std::int32_t>(positions())},
           .window = static_cast<std::int32_t>(model_->config().sliding_window)};
 }
 
-// Of rows of the text behind what the cache holds.
-StepCheck ModelDrafter::check_of_run(std::span<const Row> rows) const {
+StepCheck ModelDrafter::check_of_text(std::span<const DraftJob> jobs, std::span<const DraftPart> parts) const {
   if (!options_.invariants) return {};
-  return [rows, first = stable(), this](const HostTables& tables) {
-    const auto tokens = std::span(tokens_).subspan(static_cast<std::size_t>(first), rows.size());
-    check_draft_step(tables, DraftRun{rows[0].sequence, static_cast<std::int32_t>(first), tokens}, cache_.tables(),
-                     limits());
+  return [=, this](const HostTables& tables) {
+    std::vector<RunOfStep> runs;
+    for (const DraftPart& part : parts)
+      runs.push_back(static_cast<const Sequence*>(jobs[part.job].sequence)->expected_run(part));
+    check_draft_step(tables, runs, cache_->tables(), limits());
   };
 }
 
-// Of the last `step_rows` drafted nodes.
-StepCheck ModelDrafter::check_of_nodes(const Candidates& candidates, std::size_t step_rows) const {
+StepCheck ModelDrafter::check_of_nodes(std::span<const DraftJob> jobs, std::span<const DraftPart> parts) const {
   if (!options_.invariants) return {};
-  return [&candidates, step_rows, this](const HostTables& tables) {
-    const auto prefix = static_cast<std::int32_t>(tokens_.size()) - 1;
-    const DraftedNodes drafted{.candidates = &candidates,
-                               .nodes = drafted_,
-                               .step_rows = static_cast<std::int64_t>(step_rows),
-                               .branch = branch_->id(),
-                               .prefix = prefix,
-                               .root_position = prefix};
-    check_draft_step(tables, drafted, cache_.tables(), limits());
+  return [=, this](const HostTables& tables) {
+    std::vector<DraftedNodes> drafted;
+    for (const DraftPart& part : parts) {
+      const DraftJob& job = jobs[part.job];
+      drafted.push_back(static_cast<const Sequence*>(job.sequence)
+                            ->drafted_nodes(*job.candidates, std::ssize(job.nodes) - part.end, part.end - part.begin));
+    }
+    check_draft_step(tables, drafted, cache_->tables(), limits());
   };
 }
 

@@ -34,31 +34,43 @@ NgramOptions checked(const NgramOptions& options) {
 
 }  // namespace
 
-NgramDrafter::NgramDrafter(const NgramOptions& options)
-    : options_(checked(options)), tallies_(static_cast<std::size_t>(options.length)) {}
-
-std::int64_t NgramDrafter::resumable(std::int64_t length) const {
-  return std::min(length, static_cast<std::int64_t>(text_.size()));
+double NgramRates::operator[](int length) const {
+  check(length >= 1 && length <= std::ssize(tallies_), "ngram drafter: rate of length {}, expected 1 to {}", length,
+        tallies_.size());
+  const Tally& tally = tallies_[static_cast<std::size_t>(length - 1)];
+  return (tally.hits + kTallyPriorTries * prior_rate(length)) / (tally.tries + kTallyPriorTries);
 }
 
-void NgramDrafter::rewind(std::int64_t length) {
-  check(length >= 0 && resumable(length) == length, "ngram drafter: rewind to {} of {} tokens", length, text_.size());
+void NgramRates::learn(int length, bool hit) {
+  Tally& tally = tallies_[static_cast<std::size_t>(length - 1)];
+  tally.hits = kTallyForget * tally.hits + (hit ? 1 : 0);
+  tally.tries = kTallyForget * tally.tries + 1;
+}
+
+NgramDrafter::NgramDrafter(const NgramOptions& options) : options_(checked(options)), rates_(options.length) {}
+
+std::unique_ptr<DraftSequence> NgramDrafter::open(SequenceId, std::span<const std::int32_t>) {
+  return std::make_unique<NgramSequence>(options_, rates_);
+}
+
+bool NgramSequence::reused(std::span<const std::int32_t> tokens) {
   matches_.clear();
   proposed_.clear();
-  while (static_cast<std::int64_t>(text_.size()) > length) {
-    const Place place = text_.back();
-    if (place.previous < 0)
-      last_.erase(place.token);
-    else
-      last_[place.token] = place.previous;
-    text_.pop_back();
-  }
+  text_.clear();
+  last_.clear();
+  append(tokens);
+  return false;
 }
 
-void NgramDrafter::committed(const CommittedRows& rows) {
-  check(rows.begin == static_cast<std::int64_t>(text_.size()), "ngram drafter: committed from {}, expected {}",
+void NgramSequence::committed(const CommittedRows& rows) {
+  const CommittedRows fresh = rows.from(std::ssize(text_));
+  check(fresh.tokens.empty() || fresh.begin == std::ssize(text_), "ngram drafter: committed from {}, expected {}",
         rows.begin, text_.size());
-  for (std::int32_t token : rows.tokens) {
+  append(fresh.tokens);
+}
+
+void NgramSequence::append(std::span<const std::int32_t> tokens) {
+  for (std::int32_t token : tokens) {
     const auto position = static_cast<std::int64_t>(text_.size());
     const auto [last, first_time] = last_.try_emplace(token, position);
     text_.push_back({.token = token, .previous = first_time ? -1 : last->second});
@@ -66,17 +78,16 @@ void NgramDrafter::committed(const CommittedRows& rows) {
   }
 }
 
-void NgramDrafter::begin_round(std::span<const std::int32_t> tokens) {
-  check(tokens.size() == text_.size() + 1, "ngram drafter: a round over {} tokens, expected {} and the root",
-        tokens.size(), text_.size());
-  root_ = tokens.back();
+void NgramSequence::begin_round(const DraftRound& round) {
+  check(round.tokens.size() == text_.size() + 1, "ngram drafter: a round over {} tokens, expected {} and the root",
+        round.tokens.size(), text_.size());
+  root_ = round.tokens.back();
   matches_ = find_matches();
   proposed_.clear();
 }
 
-std::vector<std::vector<DraftToken>> NgramDrafter::expand(const Candidates& candidates, std::span<const int> nodes,
-                                                          int branch) {
-  std::vector<std::vector<DraftToken>> lists;
+Guesses NgramSequence::expand(const Candidates& candidates, std::span<const int> nodes, int branch) {
+  Guesses lists;
   for (int node : nodes) {
     const Path path = path_tokens(candidates, node);
     std::vector<Continuation>& found = proposed_[path];
@@ -86,23 +97,16 @@ std::vector<std::vector<DraftToken>> NgramDrafter::expand(const Candidates& cand
   return lists;
 }
 
-void NgramDrafter::end_round(const TokenTree& tree, std::span<const Visit> visits) {
+void NgramSequence::end_round(const DraftVerdict& verdict) {
   Path path;
-  for (const Visit& visit : visits) {
-    if (visit.node != 0) path.push_back(tree[visit.node].token);
+  for (const Visit& visit : verdict.visits) {
+    if (visit.node != 0) path.push_back(verdict.tree[visit.node].token);
     if (const auto proposed = proposed_.find(path); proposed != proposed_.end()) learn(proposed->second, visit.token);
   }
 }
 
-double NgramDrafter::acceptance_rate(int length) const {
-  check(length >= 1 && length <= options_.length, "ngram drafter: rate of length {}, expected 1 to {}", length,
-        options_.length);
-  const Tally& tally = tallies_[static_cast<std::size_t>(length - 1)];
-  return (tally.hits + kTallyPriorTries * prior_rate(length)) / (tally.tries + kTallyPriorTries);
-}
-
 // How many tokens backwards agree with the root and what stands before it, the token at `position` being the first.
-int NgramDrafter::match_length(std::int64_t position) const {
+int NgramSequence::match_length(std::int64_t position) const {
   const auto root = static_cast<std::int64_t>(text_.size());
   int length = 1;
   while (length < options_.length && length <= position &&
@@ -113,7 +117,7 @@ int NgramDrafter::match_length(std::int64_t position) const {
 }
 
 // Longest first, among equals the most recent first.
-std::vector<NgramDrafter::Match> NgramDrafter::find_matches() const {
+std::vector<NgramSequence::Match> NgramSequence::find_matches() const {
   std::vector<Match> matches;
   const auto last = last_.find(root_);
   std::int64_t position = last == last_.end() ? -1 : last->second;
@@ -130,19 +134,19 @@ std::vector<NgramDrafter::Match> NgramDrafter::find_matches() const {
   return matches;
 }
 
-std::int32_t NgramDrafter::token_at(std::int64_t position, const Path& path) const {
+std::int32_t NgramSequence::token_at(std::int64_t position, const Path& path) const {
   const std::int64_t behind_root = position - static_cast<std::int64_t>(text_.size());
   if (behind_root < 0) return text_[static_cast<std::size_t>(position)].token;
   return behind_root == 0 ? root_ : path[static_cast<std::size_t>(behind_root - 1)];
 }
 
-bool NgramDrafter::follows(const Match& match, const Path& path) const {
+bool NgramSequence::follows(const Match& match, const Path& path) const {
   for (std::size_t i = 0; i < path.size(); ++i)
     if (token_at(match.position + 1 + static_cast<std::int64_t>(i), path) != path[i]) return false;
   return true;
 }
 
-std::vector<NgramDrafter::Continuation> NgramDrafter::continuations(const Path& path) const {
+std::vector<NgramSequence::Continuation> NgramSequence::continuations(const Path& path) const {
   const auto depth = static_cast<std::int64_t>(path.size());
   std::vector<Continuation> found;
   for (const Match& match : matches_) {
@@ -158,13 +162,13 @@ std::vector<NgramDrafter::Continuation> NgramDrafter::continuations(const Path& 
   return found;
 }
 
-std::vector<DraftToken> NgramDrafter::guesses(const std::vector<Continuation>& found, int branch) const {
+std::vector<DraftToken> NgramSequence::guesses(const std::vector<Continuation>& found, int branch) const {
   double total = 0;
   for (const Continuation& continuation : found) total += continuation.weight;
   std::vector<DraftToken> list;
   for (const Continuation& continuation : found)
     list.push_back({.token = continuation.token,
-                    .log_probability = log_f64(acceptance_rate(continuation.length) * continuation.weight / total)});
+                    .log_probability = log_f64((*rates_)[continuation.length] * continuation.weight / total)});
   std::sort(list.begin(), list.end(), [](const DraftToken& left, const DraftToken& right) {
     return left.log_probability != right.log_probability ? left.log_probability > right.log_probability
                                                          : left.token < right.token;
@@ -174,17 +178,10 @@ std::vector<DraftToken> NgramDrafter::guesses(const std::vector<Continuation>& f
 }
 
 // Among all continuations, not only those that fitted into `branch`: shares are shares of all of them.
-void NgramDrafter::learn(const std::vector<Continuation>& found, std::int32_t chosen) {
+void NgramSequence::learn(const std::vector<Continuation>& found, std::int32_t chosen) {
   if (found.empty()) return;
-  int longest = 0;
-  bool hit = false;
-  for (const Continuation& continuation : found) {
-    longest = std::max(longest, continuation.length);
-    hit = hit || continuation.token == chosen;
-  }
-  Tally& tally = tallies_[static_cast<std::size_t>(longest - 1)];
-  tally.hits = kTallyForget * tally.hits + (hit ? 1 : 0);
-  tally.tries = kTallyForget * tally.tries + 1;
+  const int longest = std::ranges::max(found, {}, &Continuation::length).length;
+  rates_->learn(longest, std::ranges::find(found, chosen, &Continuation::token) != found.end());
 }
 
 }  // namespace espalier

@@ -8,8 +8,8 @@
 //   P(token) = rate(length of the longest match before it) * its share of the weight of all matches of this node
 //
 // rate(n) is how often, lately, what the teacher chose was among the guesses of a node whose longest match had length n
-// (docs/drafters.md). Rates are learned over the whole life of the drafter: a rewind forgets tokens, not rates.
-// One thread at a time.
+// (docs/drafters.md). Rates are learned over the whole life of the drafter, from all its sequences. One thread at a
+// time.
 #pragma once
 
 #include <cstdint>
@@ -29,21 +29,49 @@ struct NgramOptions {
   int matches = 64;        // the longest of them, among equals the most recent, that are followed
 };
 
-class NgramDrafter : public Drafter {
+// How often guesses behind matches of each length were right.
+class NgramRates {
+ public:
+  explicit NgramRates(int lengths) : tallies_(static_cast<std::size_t>(lengths)) {}
+
+  // rate(length) as it is now, in (0, 1).
+  double operator[](int length) const;
+  // Guesses whose longest match had this length were tried, and the teacher's choice was among them or not.
+  void learn(int length, bool hit);
+
+ private:
+  struct Tally {
+    double hits = 0;
+    double tries = 0;
+  };
+  std::vector<Tally> tallies_;  // of lengths 1, 2, ...
+};
+
+class NgramDrafter final : public LoneDrafter {
  public:
   explicit NgramDrafter(const NgramOptions& options = {});
 
   std::string_view name() const override { return "ngram"; }
-  std::int64_t resumable(std::int64_t length) const override;
-  void rewind(std::int64_t length) override;
-  void committed(const CommittedRows& rows) override;
-  void begin_round(std::span<const std::int32_t> tokens) override;
-  std::vector<std::vector<DraftToken>> expand(const Candidates& candidates, std::span<const int> nodes,
-                                              int branch) override;
-  void end_round(const TokenTree& tree, std::span<const Visit> visits) override;
+  std::unique_ptr<DraftSequence> open(SequenceId sequence, std::span<const std::int32_t> prompt) override;
 
-  // rate(length) as it is now, in (0, 1).
-  double acceptance_rate(int length) const;
+  double acceptance_rate(int length) const { return rates_[length]; }
+
+ private:
+  const NgramOptions options_;
+  NgramRates rates_;
+};
+
+// The text of one sequence.
+class NgramSequence final : public LoneSequence {
+ public:
+  // The rates must outlive this.
+  NgramSequence(const NgramOptions& options, NgramRates& rates) : options_(options), rates_(&rates) {}
+
+  bool reused(std::span<const std::int32_t> tokens) override;
+  void committed(const CommittedRows& rows) override;
+  void begin_round(const DraftRound& round) override;
+  Guesses expand(const Candidates& candidates, std::span<const int> nodes, int branch) override;
+  void end_round(const DraftVerdict& verdict) override;
 
  private:
   using Path = std::vector<std::int32_t>;
@@ -62,11 +90,8 @@ class NgramDrafter : public Drafter {
     int length = 0;  // of the longest match before it
     double weight = 0;
   };
-  struct Tally {
-    double hits = 0;
-    double tries = 0;
-  };
 
+  void append(std::span<const std::int32_t> tokens);
   int match_length(std::int64_t position) const;
   std::vector<Match> find_matches() const;
   // The token at a position of committed tokens, root and path taken as one text.
@@ -77,9 +102,9 @@ class NgramDrafter : public Drafter {
   void learn(const std::vector<Continuation>& found, std::int32_t chosen);
 
   const NgramOptions options_;
+  NgramRates* rates_;
   std::vector<Place> text_;                              // the committed tokens
   std::unordered_map<std::int32_t, std::int64_t> last_;  // the last place of every token in it
-  std::vector<Tally> tallies_;                           // of lengths 1, 2, ...
 
   // Of the round.
   std::int32_t root_ = 0;

@@ -6,12 +6,15 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
 
 #include "base/math.h"
 #include "base/random.h"
+#include "cache/kv_cache.h"
+#include "device/reference/reference_device.h"
 #include "tree/dynamic_growth.h"
 
 namespace espalier {
@@ -34,19 +37,40 @@ std::string text_of(const std::vector<DraftToken>& guesses) {
   return text;
 }
 
-void commit(Drafter& drafter, std::int64_t begin, std::span<const std::int32_t> tokens) {
+// A drafter with one sequence.
+struct LoneNgram {
+  explicit LoneNgram(const NgramOptions& options = {}) : drafter(options), sequence(drafter.open(0, {})) {}
+
+  double rate(int length) const { return drafter.acceptance_rate(length); }
+
+  NgramDrafter drafter;
+  std::unique_ptr<DraftSequence> sequence;
+};
+
+void commit(DraftSequence& sequence, std::int64_t begin, std::span<const std::int32_t> tokens) {
   CommittedRows rows;
   rows.begin = begin;
   rows.tokens = tokens;
-  drafter.committed(rows);
+  sequence.committed(rows);
 }
 
 // A round in which all tokens but the last, the root, are committed.
-void begin_round(NgramDrafter& drafter, const Tokens& tokens) {
+void begin_round(DraftSequence& sequence, const Tokens& tokens) {
   const std::span<const std::int32_t> before(tokens.data(), tokens.size() - 1);
-  drafter.rewind(0);
-  commit(drafter, 0, before);
-  drafter.begin_round(tokens);
+  sequence.reused({});
+  commit(sequence, 0, before);
+  sequence.begin_round({.tokens = tokens});
+}
+void begin_round(LoneNgram& ngram, const Tokens& tokens) {
+  begin_round(*ngram.sequence, tokens);
+}
+
+// With a branch that this drafter has nothing to tell.
+void end_round(DraftSequence& sequence, const TokenTree& tree, const std::vector<Visit>& visits) {
+  const auto device = make_reference_device();
+  KvCache cache(*device, {.layers = 1, .kv_heads = 1, .head_size = 16, .type = DType::f32, .block_size = 16}, 16);
+  std::optional<Branch> branch = cache.begin(cache.create(), 1);
+  sequence.end_round({tree, visits, *branch});
 }
 
 // The candidate at the end of a path, whether or not anybody proposed it.
@@ -56,21 +80,25 @@ int add_path(Candidates& candidates, std::span<const std::int32_t> path) {
   return node;
 }
 
-std::vector<DraftToken> guesses_after(NgramDrafter& drafter, const Tokens& tokens, const Tokens& path,
-                                      int branch = kAll) {
+std::vector<DraftToken> guesses_after(LoneNgram& ngram, const Tokens& tokens, const Tokens& path, int branch = kAll) {
   Candidates candidates(tokens.back());
   const int node = add_path(candidates, path);
-  return drafter.expand(candidates, std::span(&node, 1), branch).at(0);
+  const DraftJob job{ngram.sequence.get(), &candidates, std::span(&node, 1), branch};
+  return ngram.drafter.expand(std::span(&job, 1)).at(0).at(0);
 }
 
-TokenTree grown(Drafter& drafter, std::int32_t root, const GrowthOptions& options) {
+TokenTree grown(Drafter& drafter, DraftSequence& sequence, std::int32_t root, const GrowthOptions& options) {
   DynamicGrowth growth(root, options, 1);
   while (!growth.done()) {
     const std::vector<int> frontier(growth.frontier());
-    const auto lists = drafter.expand(growth.candidates(), frontier, growth.branch());
+    const DraftJob job{&sequence, &growth.candidates(), frontier, growth.branch()};
+    const Guesses lists = drafter.expand(std::span(&job, 1)).at(0);
     for (std::size_t i = 0; i < frontier.size(); ++i) growth.add_children(frontier[i], lists[i]);
   }
   return growth.finish();
+}
+TokenTree grown(LoneNgram& ngram, std::int32_t root, const GrowthOptions& options) {
+  return grown(ngram.drafter, *ngram.sequence, root, options);
 }
 
 // What the teacher, who says `answer`, makes of the tree.
@@ -113,18 +141,18 @@ TEST(NgramDrafter, GuessesWhatANaiveSearchFindsAndItsSharesAddUpToOne) {
     const int alphabet = 1 + static_cast<int>(seed % 5);
     const NgramOptions options = {.length = 1 + static_cast<int>(seed % 16), .occurrences = kAll, .matches = kAll};
     const Tokens tokens = random_text(seed, 1 + mix64(seed) % 60, alphabet);
-    NgramDrafter drafter(options);
-    begin_round(drafter, tokens);
+    LoneNgram ngram(options);
+    begin_round(ngram, tokens);
     for (std::uint64_t depth = 0; depth < 8; ++depth) {
       const Tokens path = random_text(1000 * seed + depth, depth, alphabet);
       SCOPED_TRACE(fmt::format("seed {} depth {}", seed, depth));
       const auto expected = naive_continuations(tokens, path, options.length);
-      const auto guesses = guesses_after(drafter, tokens, path);
+      const auto guesses = guesses_after(ngram, tokens, path);
       ASSERT_EQ(guesses.size(), expected.size());
       double shares = 0;
       for (const DraftToken& guess : guesses) {
         ASSERT_TRUE(expected.contains(guess.token));
-        shares += exp_f64(guess.log_probability) / drafter.acceptance_rate(expected.at(guess.token));
+        shares += exp_f64(guess.log_probability) / ngram.rate(expected.at(guess.token));
         ++guesses_seen;
       }
       if (!guesses.empty()) {
@@ -138,106 +166,126 @@ TEST(NgramDrafter, GuessesWhatANaiveSearchFindsAndItsSharesAddUpToOne) {
 TEST(NgramDrafter, GuessesAreBestFirstAndCutToTheBranch) {
   for (std::uint64_t seed = 0; seed < 200; ++seed) {
     const Tokens tokens = random_text(seed, 80, 6);
-    NgramDrafter drafter;
-    begin_round(drafter, tokens);
-    const auto all = guesses_after(drafter, tokens, {});
+    LoneNgram ngram;
+    begin_round(ngram, tokens);
+    const auto all = guesses_after(ngram, tokens, {});
     ASSERT_TRUE(std::is_sorted(all.begin(), all.end(), [](const DraftToken& left, const DraftToken& right) {
       return left.log_probability > right.log_probability;
     })) << seed;
-    const auto two = guesses_after(drafter, tokens, {}, 2);
+    const auto two = guesses_after(ngram, tokens, {}, 2);
     ASSERT_EQ(text_of(two), text_of(all).substr(0, 2)) << seed;
     for (const DraftToken& guess : all) ASSERT_LT(guess.log_probability, 0) << seed;
   }
 }
 
-// A drafter that took the long way, with tokens committed in pieces and taken back, against one that was told at once.
-TEST(NgramDrafter, AfterAnyCommitsAndRewindsItKnowsWhatAFreshOneKnows) {
+// A sequence that took the long way, with tokens committed in pieces, some of them twice, and texts that somebody else
+// computed, shorter or longer or different ones, against one that was told at once.
+TEST(NgramDrafter, AfterAnyCommitsAndReusesItKnowsWhatAFreshOneKnows) {
   for (std::uint64_t seed = 0; seed < 100; ++seed) {
-    NgramDrafter drafter;
+    LoneNgram ngram;
     Tokens known;
     for (std::uint64_t step = 0; step < 30; ++step) {
       const std::uint64_t draw = mix64(1000 * seed + step);
+      const Tokens more = random_text(draw, mix64(draw) % 20, 4);
       if (draw % 3 == 0) {
         known.resize(mix64(draw) % (known.size() + 1));
-        drafter.rewind(static_cast<std::int64_t>(known.size()));
+        if (draw % 2 == 0) known.insert(known.end(), more.begin(), more.end());
+        ngram.sequence->reused(known);
       } else {
-        const Tokens more = random_text(draw, mix64(draw) % 20, 4);
-        commit(drafter, static_cast<std::int64_t>(known.size()), more);
+        const std::size_t begin = draw % 5 == 0 ? known.size() / 2 : known.size();
         known.insert(known.end(), more.begin(), more.end());
+        commit(*ngram.sequence, static_cast<std::int64_t>(begin), std::span(known).subspan(begin));
       }
       Tokens tokens = known;
       tokens.push_back(static_cast<std::int32_t>(mix64(draw + 1) % 4));
-      drafter.begin_round(tokens);
-      NgramDrafter fresh;
+      ngram.sequence->begin_round({.tokens = tokens});
+      LoneNgram fresh;
       begin_round(fresh, tokens);
-      const TokenTree tree = grown(drafter, tokens.back(), {.nodes = 24, .depth = 5, .expand = 3});
+      const TokenTree tree = grown(ngram, tokens.back(), {.nodes = 24, .depth = 5, .expand = 3});
       ASSERT_EQ(tree, grown(fresh, tokens.back(), {.nodes = 24, .depth = 5, .expand = 3}))
           << "seed " << seed << " step " << step;
     }
   }
 }
 
-TEST(NgramDrafter, CanGoOnFromWhatItKnows) {
-  NgramDrafter drafter;
-  EXPECT_EQ(drafter.resumable(5), 0);
-  commit(drafter, 0, letters("abcabc"));
-  EXPECT_EQ(drafter.resumable(4), 4);
-  EXPECT_EQ(drafter.resumable(9), 6);
+TEST(NgramDrafter, GoesOnFromTokensWithoutFeatures) {
+  LoneNgram ngram;
+  EXPECT_FALSE(ngram.sequence->reused({}));
+  EXPECT_FALSE(ngram.sequence->reused(letters("abcab"))) << "nothing is to be computed once more";
+  commit(*ngram.sequence, 5, letters("c"));
+  const Tokens tokens = letters("abcabca");
+  ngram.sequence->begin_round({.tokens = tokens});
+  EXPECT_EQ(text_of(guesses_after(ngram, tokens, {})), "b");
+  EXPECT_FALSE(ngram.sequence->reused(letters("xy"))) << "another text, in place of all";
+  const Tokens others = letters("xya");
+  ngram.sequence->begin_round({.tokens = others});
+  EXPECT_THAT(guesses_after(ngram, others, {}), IsEmpty());
+}
+
+// Another drafter may have wanted the feature of a position that was reused.
+TEST(NgramDrafter, APositionThatIsComputedOnceMoreIsNoNewToken) {
+  LoneNgram ngram;
+  ngram.sequence->reused(letters("a1a"));
+  commit(*ngram.sequence, 2, letters("a"));
+  commit(*ngram.sequence, 1, letters("1a2"));
+  const Tokens tokens = letters("a1a2a");
+  ngram.sequence->begin_round({.tokens = tokens});
+  EXPECT_EQ(text_of(guesses_after(ngram, tokens, {})), "21");
 }
 
 TEST(NgramDrafter, ATokenNeverSeenBeforeHasNoContinuation) {
-  NgramDrafter drafter;
-  begin_round(drafter, letters("x"));
-  EXPECT_THAT(guesses_after(drafter, letters("x"), {}), IsEmpty());
-  begin_round(drafter, letters("abcd"));
-  EXPECT_THAT(guesses_after(drafter, letters("abcd"), {}), IsEmpty());
+  LoneNgram ngram;
+  for (const Tokens& tokens : {letters("x"), letters("abcd")}) {
+    begin_round(ngram, tokens);
+    EXPECT_THAT(guesses_after(ngram, tokens, {}), IsEmpty());
+  }
 }
 
 TEST(NgramDrafter, ATreeOverARepeatedTextFindsTheRepetition) {
   const Tokens tokens = letters("the wall carries the tree; then the wall c");
-  NgramDrafter drafter;
-  begin_round(drafter, tokens);
-  const TokenTree tree = grown(drafter, tokens.back(), {.nodes = 16, .depth = 10, .expand = 4});
+  LoneNgram ngram;
+  begin_round(ngram, tokens);
+  const TokenTree tree = grown(ngram, tokens.back(), {.nodes = 16, .depth = 10, .expand = 4});
   EXPECT_EQ(visits_of(tree, letters("arries the ")).size(), 11u) << "all ten levels say it, and a bonus";
 }
 
 TEST(NgramDrafter, ALoopIsFollowedForAnyNumberOfTurns) {
   const Tokens tokens = letters("xyzabcabc");
-  NgramDrafter drafter;
-  begin_round(drafter, tokens);
-  const TokenTree tree = grown(drafter, tokens.back(), {.nodes = 33, .depth = 32, .expand = 1});
+  LoneNgram ngram;
+  begin_round(ngram, tokens);
+  const TokenTree tree = grown(ngram, tokens.back(), {.nodes = 33, .depth = 32, .expand = 1});
   EXPECT_EQ(visits_of(tree, letters("abcabcabcabcabcabcabcabcabcabcabc")).size(), 33u);
 }
 
 TEST(NgramDrafter, SeveralMatchesGiveATree) {
   const Tokens tokens = letters("a1b. a2c. a3d. a");
-  NgramDrafter drafter;
-  begin_round(drafter, tokens);
-  const TokenTree tree = grown(drafter, tokens.back(), {.nodes = 16, .depth = 2, .expand = 3});
+  LoneNgram ngram;
+  begin_round(ngram, tokens);
+  const TokenTree tree = grown(ngram, tokens.back(), {.nodes = 16, .depth = 2, .expand = 3});
   EXPECT_EQ(tree[0].children, 3);
   for (const char* answer : {"1b?", "2c?", "3d?"}) EXPECT_EQ(visits_of(tree, letters(answer)).size(), 3u) << answer;
 }
 
 TEST(NgramDrafter, AmongEqualMatchesTheMoreRecentIsTheBetterGuess) {
   const Tokens tokens = letters("a1 a2 a3 xa");
-  NgramDrafter drafter;
-  begin_round(drafter, tokens);
-  EXPECT_EQ(text_of(guesses_after(drafter, tokens, {})), "321");
+  LoneNgram ngram;
+  begin_round(ngram, tokens);
+  EXPECT_EQ(text_of(guesses_after(ngram, tokens, {})), "321");
 }
 
 TEST(NgramDrafter, ALongerMatchOutweighsManyShorterOnesThatAreMoreRecent) {
   const Tokens tokens = letters("xyzL qzS rzS szS tzS uzS xyz");
-  NgramDrafter drafter;
-  begin_round(drafter, tokens);
-  EXPECT_EQ(text_of(guesses_after(drafter, tokens, {})), "LS");
+  LoneNgram ngram;
+  begin_round(ngram, tokens);
+  EXPECT_EQ(text_of(guesses_after(ngram, tokens, {})), "LS");
 }
 
 TEST(NgramDrafter, OnlyTheMostRecentOccurrencesAreLookedAtAndTheLongestOfThemFollowed) {
   const Tokens tokens = letters("xyza xyzb wza wzb vzc xyz");
-  NgramDrafter two_places({.occurrences = 2});
+  LoneNgram two_places({.occurrences = 2});
   begin_round(two_places, tokens);
   EXPECT_EQ(text_of(guesses_after(two_places, tokens, {})), "cb");
-  NgramDrafter two_matches({.matches = 2});
+  LoneNgram two_matches({.matches = 2});
   begin_round(two_matches, tokens);
   EXPECT_EQ(text_of(guesses_after(two_matches, tokens, {})), "ba");
 }
@@ -251,88 +299,169 @@ TEST(NgramDrafter, ALongerMatchIsTrustedMoreFromTheStart) {
 }
 
 // Rounds in which the match has length 1, b is expected and `chosen` follows.
-void teach(NgramDrafter& drafter, std::int32_t chosen, int rounds) {
+void teach(LoneNgram& ngram, std::int32_t chosen, int rounds) {
   const Tokens tokens = letters("ab xa");
   for (int i = 0; i < rounds; ++i) {
-    begin_round(drafter, tokens);
-    const TokenTree tree = grown(drafter, tokens.back(), {.nodes = 2, .depth = 1});
-    drafter.end_round(tree, std::vector<Visit>{{0, chosen}});
+    begin_round(ngram, tokens);
+    const TokenTree tree = grown(ngram, tokens.back(), {.nodes = 2, .depth = 1});
+    end_round(*ngram.sequence, tree, {{0, chosen}});
   }
 }
 
 TEST(NgramDrafter, HitsRaiseTheRateOfTheirLengthAndMissesLowerIt) {
-  NgramDrafter drafter;
-  const double before = drafter.acceptance_rate(1);
-  teach(drafter, 'b', 1);
-  EXPECT_DOUBLE_EQ(drafter.acceptance_rate(1), (4 * before + 1) / 5) << "the prior counts as four tries";
-  teach(drafter, 'c', 1);
-  EXPECT_DOUBLE_EQ(drafter.acceptance_rate(1), (4 * before + 0.98) / 5.98);
-  EXPECT_EQ(drafter.acceptance_rate(2), NgramDrafter().acceptance_rate(2));
+  LoneNgram ngram;
+  const double before = ngram.rate(1);
+  teach(ngram, 'b', 1);
+  EXPECT_DOUBLE_EQ(ngram.rate(1), (4 * before + 1) / 5) << "the prior counts as four tries";
+  teach(ngram, 'c', 1);
+  EXPECT_DOUBLE_EQ(ngram.rate(1), (4 * before + 0.98) / 5.98);
+  EXPECT_EQ(ngram.rate(2), NgramDrafter().acceptance_rate(2));
 }
 
 TEST(NgramDrafter, WhatWasLearnedLongAgoIsForgotten) {
-  NgramDrafter drafter;
-  teach(drafter, 'b', 1000);
-  EXPECT_GT(drafter.acceptance_rate(1), 0.9);
-  teach(drafter, 'c', 34);
-  EXPECT_NEAR(drafter.acceptance_rate(1), 0.5, 0.05) << "34 tries are the half-life";
-  teach(drafter, 'c', 1000);
-  EXPECT_LT(drafter.acceptance_rate(1), 0.1);
+  LoneNgram ngram;
+  teach(ngram, 'b', 1000);
+  EXPECT_GT(ngram.rate(1), 0.9);
+  teach(ngram, 'c', 34);
+  EXPECT_NEAR(ngram.rate(1), 0.5, 0.05) << "34 tries are the half-life";
+  teach(ngram, 'c', 1000);
+  EXPECT_LT(ngram.rate(1), 0.1);
 }
 
 TEST(NgramDrafter, RatesOutliveTheTextTheyWereLearnedFrom) {
-  NgramDrafter drafter;
-  teach(drafter, 'b', 5);
-  const double rate = drafter.acceptance_rate(1);
-  drafter.rewind(0);
-  EXPECT_EQ(drafter.acceptance_rate(1), rate);
+  LoneNgram ngram;
+  teach(ngram, 'b', 5);
+  const double rate = ngram.rate(1);
+  EXPECT_NE(rate, NgramDrafter().acceptance_rate(1));
+  ngram.sequence->reused({});
+  EXPECT_EQ(ngram.rate(1), rate);
+  ngram.sequence.reset();
+  EXPECT_EQ(ngram.rate(1), rate) << "and the sequence";
+}
+
+TEST(NgramDrafter, RatesAreSharedByTheSequencesOfOneDrafterAndTextsAreNot) {
+  LoneNgram ngram;
+  const std::unique_ptr<DraftSequence> other = ngram.drafter.open(1, {});
+  teach(ngram, 'b', 5);
+  const Tokens tokens = letters("qr sq");
+  begin_round(*other, tokens);
+  const Candidates candidates('q');
+  const int root = 0;
+  const auto guesses = [&] {
+    const DraftJob job{other.get(), &candidates, std::span(&root, 1), kAll};
+    return ngram.drafter.expand(std::span(&job, 1)).at(0).at(0);
+  };
+  ASSERT_EQ(text_of(guesses()), "r");
+  EXPECT_EQ(guesses()[0].log_probability, log_f64(ngram.rate(1)));
+  const double before = ngram.rate(1);
+  end_round(*other, TokenTree('q'), {{0, 'x'}});
+  EXPECT_LT(ngram.rate(1), before) << "this one teaches too";
+  const Tokens unknown = letters("qr sa");
+  begin_round(*other, unknown);
+  EXPECT_THAT(guesses(), IsEmpty()) << "what follows a stands in the other text";
 }
 
 TEST(NgramDrafter, EachVisitedNodeTeachesTheRateOfItsOwnLength) {
   const Tokens tokens = letters("abcd xa");
-  NgramDrafter drafter;
-  begin_round(drafter, tokens);
-  const TokenTree tree = grown(drafter, tokens.back(), {.nodes = 8, .depth = 4});
-  drafter.end_round(tree, visits_of(tree, letters("bcz")));
+  LoneNgram ngram;
+  begin_round(ngram, tokens);
+  const TokenTree tree = grown(ngram, tokens.back(), {.nodes = 8, .depth = 4});
+  end_round(*ngram.sequence, tree, visits_of(tree, letters("bcz")));
   const NgramDrafter untaught;
-  EXPECT_GT(drafter.acceptance_rate(1), untaught.acceptance_rate(1)) << "b after a";
-  EXPECT_GT(drafter.acceptance_rate(2), untaught.acceptance_rate(2)) << "c after ab";
-  EXPECT_LT(drafter.acceptance_rate(3), untaught.acceptance_rate(3)) << "d after abc, but it was z";
-  EXPECT_EQ(drafter.acceptance_rate(4), untaught.acceptance_rate(4)) << "never reached";
+  EXPECT_GT(ngram.rate(1), untaught.acceptance_rate(1)) << "b after a";
+  EXPECT_GT(ngram.rate(2), untaught.acceptance_rate(2)) << "c after ab";
+  EXPECT_LT(ngram.rate(3), untaught.acceptance_rate(3)) << "d after abc, but it was z";
+  EXPECT_EQ(ngram.rate(4), untaught.acceptance_rate(4)) << "never reached";
 }
 
 TEST(NgramDrafter, NodesOfOtherDraftersTeachNothing) {
   const Tokens tokens = letters("abcd xa");
-  NgramDrafter drafter;
-  begin_round(drafter, tokens);
-  grown(drafter, tokens.back(), {.nodes = 8, .depth = 4});
+  LoneNgram ngram;
+  begin_round(ngram, tokens);
+  grown(ngram, tokens.back(), {.nodes = 8, .depth = 4});
   const TokenTree tree = chain('a', std::vector<DraftToken>{{'q', -1}, {'b', -1}}, 2);
-  drafter.end_round(tree, visits_of(tree, letters("qbc")));
+  end_round(*ngram.sequence, tree, visits_of(tree, letters("qbc")));
   const NgramDrafter untaught;
-  EXPECT_LT(drafter.acceptance_rate(1), untaught.acceptance_rate(1)) << "the root was its own: q was not expected";
-  for (int length : {2, 3, 4}) EXPECT_EQ(drafter.acceptance_rate(length), untaught.acceptance_rate(length));
+  EXPECT_LT(ngram.rate(1), untaught.acceptance_rate(1)) << "the root was its own: q was not expected";
+  for (int length : {2, 3, 4}) EXPECT_EQ(ngram.rate(length), untaught.acceptance_rate(length));
 }
 
 TEST(NgramDrafter, AContinuationThatDidNotFitIntoTheBranchIsStillAHit) {
   const Tokens tokens = letters("a1 a2 a3 xa");
-  NgramDrafter drafter;
-  begin_round(drafter, tokens);
-  const TokenTree tree = grown(drafter, tokens.back(), {.nodes = 2, .depth = 1, .expand = 1});
-  drafter.end_round(tree, visits_of(tree, letters("1")));
-  EXPECT_GT(drafter.acceptance_rate(1), NgramDrafter().acceptance_rate(1));
+  LoneNgram ngram;
+  begin_round(ngram, tokens);
+  const TokenTree tree = grown(ngram, tokens.back(), {.nodes = 2, .depth = 1, .expand = 1});
+  end_round(*ngram.sequence, tree, visits_of(tree, letters("1")));
+  EXPECT_GT(ngram.rate(1), NgramDrafter().acceptance_rate(1));
 }
 
 TEST(NgramDrafter, RefusesASequenceWithGaps) {
-  NgramDrafter drafter;
-  commit(drafter, 0, letters("abc"));
-  EXPECT_THROW(commit(drafter, 4, letters("d")), std::logic_error);
-  EXPECT_THROW(commit(drafter, 2, letters("d")), std::logic_error);
-  EXPECT_THROW(drafter.rewind(4), std::logic_error);
-  EXPECT_THROW(drafter.rewind(-1), std::logic_error);
-  EXPECT_THROW(drafter.begin_round(letters("abc")), std::logic_error) << "without a root";
-  EXPECT_THROW(drafter.acceptance_rate(0), std::logic_error);
-  EXPECT_THROW(drafter.acceptance_rate(17), std::logic_error);
+  LoneNgram ngram;
+  commit(*ngram.sequence, 0, letters("abc"));
+  EXPECT_THROW(commit(*ngram.sequence, 4, letters("d")), std::logic_error);
+  const Tokens rootless = letters("abc"), too_long = letters("abcde");
+  EXPECT_THROW(ngram.sequence->begin_round({.tokens = rootless}), std::logic_error) << "without a root";
+  EXPECT_THROW(ngram.sequence->begin_round({.tokens = too_long}), std::logic_error) << "one was never committed";
+  EXPECT_THROW(ngram.rate(0), std::logic_error);
+  EXPECT_THROW(ngram.rate(17), std::logic_error);
   EXPECT_THROW(NgramDrafter({.length = 0}), std::logic_error);
+}
+
+TEST(LoneDrafter, GivesEachJobTheGuessesOfItsOwnSequence) {
+  NgramDrafter drafter;
+  const auto one = drafter.open(0, {}), two = drafter.open(1, {});
+  const Tokens first = letters("a1b a2c xa"), second = letters("a7a8a9 xa");
+  begin_round(*one, first);
+  begin_round(*two, second);
+  Candidates below_first('a');
+  const std::vector<int> level = {below_first.add(0, {.token = '1'}), below_first.add(0, {.token = '2'})};
+  const Candidates below_second('a');
+  const std::vector<int> root = {0};
+  const std::vector<DraftJob> jobs = {{two.get(), &below_second, root, 2}, {one.get(), &below_first, level, kAll}};
+  const std::vector<Guesses> all = drafter.expand(jobs);
+  ASSERT_EQ(all.size(), 2u);
+  ASSERT_EQ(all[0].size(), 1u);
+  EXPECT_EQ(text_of(all[0][0]), "98") << "two were wanted";
+  ASSERT_EQ(all[1].size(), 2u);
+  EXPECT_EQ(text_of(all[1][0]), "b");
+  EXPECT_EQ(text_of(all[1][1]), "c");
+  EXPECT_THAT(drafter.expand({}), IsEmpty());
+}
+
+TEST(CommittedRows, FromAPositionOnLoseWhatStandsBefore) {
+  const Tokens tokens = {4, 5, 6}, taps = {7, 8, 9};
+  CommittedRows rows;
+  rows.begin = 10;
+  rows.tokens = tokens;
+  rows.rows = taps;
+  rows.hidden_row = 2;
+  for (std::int64_t first : {0, 10}) {
+    EXPECT_EQ(rows.from(first).begin, 10);
+    EXPECT_THAT(rows.from(first).tokens, ElementsAre(4, 5, 6));
+  }
+  const CommittedRows later = rows.from(12);
+  EXPECT_EQ(later.begin, 12);
+  EXPECT_THAT(later.tokens, ElementsAre(6));
+  EXPECT_THAT(later.rows, ElementsAre(9));
+  EXPECT_EQ(later.hidden_row, 2) << "of the last position still";
+  for (std::int64_t first : {13, 20}) {
+    EXPECT_EQ(rows.from(first).begin, 13);
+    EXPECT_THAT(rows.from(first).tokens, IsEmpty());
+    EXPECT_THAT(rows.from(first).rows, IsEmpty());
+  }
+  rows.rows = {};
+  EXPECT_THAT(rows.from(12).tokens, ElementsAre(6)) << "without taps";
+  EXPECT_THAT(rows.from(12).rows, IsEmpty());
+}
+
+TEST(DraftVerdict, TheAcceptedTokensAreThoseOfTheTreeBelowTheRoot) {
+  const auto device = make_reference_device();
+  KvCache cache(*device, {.layers = 1, .kv_heads = 1, .head_size = 16, .type = DType::f32, .block_size = 16}, 16);
+  std::optional<Branch> branch = cache.begin(cache.create(), 1);
+  const TokenTree tree = chain('a', std::vector<DraftToken>{{'b', -1}, {'c', -1}}, 1);
+  const std::vector<Visit> whole = visits_of(tree, letters("bcd")), root = visits_of(tree, letters("x"));
+  EXPECT_THAT((DraftVerdict{tree, whole, *branch}.accepted()), ElementsAre('b', 'c')) << "d is the bonus";
+  EXPECT_THAT((DraftVerdict{tree, root, *branch}.accepted()), IsEmpty());
 }
 
 TEST(PathTokens, AreThoseFromBelowTheRootToTheNode) {

@@ -27,20 +27,45 @@ OracleOptions checked(const OracleOptions& options) {
 
 }  // namespace
 
-OracleDrafter::OracleDrafter(const KnownAnswer* answer, const OracleOptions& options)
-    : answer_(answer), options_(checked(options)) {
-  check(answer != nullptr, "oracle drafter: no answer to replay");
+void KnownAnswers::learn(std::span<const std::int32_t> prompt, std::span<const std::int32_t> answer) {
+  std::erase_if(known_, [&](const Known& known) {
+    return known.prompt == prompt.size() && std::ranges::equal(std::span(known.tokens).first(known.prompt), prompt);
+  });
+  Known& known = known_.emplace_back();
+  known.prompt = prompt.size();
+  known.tokens.assign(prompt.begin(), prompt.end());
+  known.tokens.insert(known.tokens.end(), answer.begin(), answer.end());
 }
 
-void OracleDrafter::begin_round(std::span<const std::int32_t> tokens) {
-  const std::vector<std::int32_t>& answer = answer_->tokens;
-  root_ = static_cast<std::int64_t>(tokens.size()) - 1;
-  root_is_answers_ = tokens.size() <= answer.size() && std::equal(tokens.begin(), tokens.end(), answer.begin());
+std::vector<std::int32_t> KnownAnswers::beginning_with(std::span<const std::int32_t> prompt) const {
+  const std::vector<std::int32_t>* best = nullptr;
+  for (const Known& known : known_) {
+    if (known.tokens.size() < prompt.size() ||
+        !std::ranges::equal(std::span(known.tokens).first(prompt.size()), prompt))
+      continue;
+    best = &known.tokens;
+    if (known.prompt == prompt.size()) break;
+  }
+  return best == nullptr ? std::vector<std::int32_t>() : *best;
 }
 
-std::vector<std::vector<DraftToken>> OracleDrafter::expand(const Candidates& candidates, std::span<const int> nodes,
-                                                           int branch) {
-  std::vector<std::vector<DraftToken>> lists;
+OracleDrafter::OracleDrafter(const KnownAnswers* answers, const OracleOptions& options)
+    : answers_(answers), options_(checked(options)) {
+  check(answers != nullptr, "oracle drafter: no answers to replay");
+}
+
+std::unique_ptr<DraftSequence> OracleDrafter::open(SequenceId, std::span<const std::int32_t> prompt) {
+  return std::make_unique<OracleSequence>(answers_->beginning_with(prompt), options_);
+}
+
+void OracleSequence::begin_round(const DraftRound& round) {
+  root_ = std::ssize(round.tokens) - 1;
+  root_is_answers_ =
+      round.tokens.size() <= answer_.size() && std::equal(round.tokens.begin(), round.tokens.end(), answer_.begin());
+}
+
+Guesses OracleSequence::expand(const Candidates& candidates, std::span<const int> nodes, int branch) {
+  Guesses lists;
   for (int node : nodes) {
     const int depth = candidates[node].depth + 1;
     lists.push_back(guesses(root_ + depth, depth, follows_answer(candidates, node), branch));
@@ -48,21 +73,21 @@ std::vector<std::vector<DraftToken>> OracleDrafter::expand(const Candidates& can
   return lists;
 }
 
-bool OracleDrafter::is_right(std::int64_t position, int depth) const {
+bool OracleSequence::is_right(std::int64_t position, int depth) const {
   return uniform(options_.seed, static_cast<std::uint64_t>(position)) < probability(depth);
 }
 
-std::int32_t OracleDrafter::answer_token(std::int64_t position) const {
-  return answer_->tokens[static_cast<std::size_t>(position)];
+std::int32_t OracleSequence::answer_token(std::int64_t position) const {
+  return answer_[static_cast<std::size_t>(position)];
 }
 
-double OracleDrafter::probability(int depth) const {
+double OracleSequence::probability(int depth) const {
   if (options_.profile.empty()) return 1;
   return options_.profile[std::min(options_.profile.size(), static_cast<std::size_t>(depth)) - 1];
 }
 
-bool OracleDrafter::follows_answer(const Candidates& candidates, int node) const {
-  const auto end = static_cast<std::int64_t>(answer_->tokens.size());
+bool OracleSequence::follows_answer(const Candidates& candidates, int node) const {
+  const auto end = static_cast<std::int64_t>(answer_.size());
   for (; node != 0; node = candidates[node].parent) {
     const std::int64_t position = root_ + candidates[node].depth;
     if (position >= end || answer_token(position) != candidates[node].token) return false;
@@ -70,8 +95,8 @@ bool OracleDrafter::follows_answer(const Candidates& candidates, int node) const
   return root_is_answers_;
 }
 
-std::vector<DraftToken> OracleDrafter::guesses(std::int64_t position, int depth, bool on_path, int branch) const {
-  if (position >= static_cast<std::int64_t>(answer_->tokens.size())) return {};
+std::vector<DraftToken> OracleSequence::guesses(std::int64_t position, int depth, bool on_path, int branch) const {
+  if (position >= static_cast<std::int64_t>(answer_.size())) return {};
   std::vector<std::int32_t> tokens = wrong_tokens(position, branch);
   if (on_path && is_right(position, depth)) tokens.insert(tokens.begin(), answer_token(position));
   if (tokens.size() > static_cast<std::size_t>(branch)) tokens.pop_back();
@@ -85,7 +110,7 @@ std::vector<DraftToken> OracleDrafter::guesses(std::int64_t position, int depth,
 }
 
 // Neighbours in the vocabulary, from anywhere in it on, without the one that is right.
-std::vector<std::int32_t> OracleDrafter::wrong_tokens(std::int64_t position, int count) const {
+std::vector<std::int32_t> OracleSequence::wrong_tokens(std::int64_t position, int count) const {
   const std::int64_t vocabulary = options_.vocabulary;
   const std::uint64_t draw = mix64(mix64(options_.seed + kDecoyStream) + static_cast<std::uint64_t>(position));
   const auto start = static_cast<std::int64_t>(draw % static_cast<std::uint64_t>(vocabulary));

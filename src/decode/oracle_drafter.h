@@ -9,15 +9,27 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "decode/drafter.h"
 
 namespace espalier {
 
-// Prompt and answer, as one sequence.
-struct KnownAnswer {
-  std::vector<std::int32_t> tokens = {};
+// Prompts with their answers, each as one sequence of tokens.
+class KnownAnswers {
+ public:
+  // In place of what was known of the same prompt.
+  void learn(std::span<const std::int32_t> prompt, std::span<const std::int32_t> answer);
+  // Prompt and answer: of this prompt, else the latest that begin with these tokens; nothing where none do.
+  std::vector<std::int32_t> beginning_with(std::span<const std::int32_t> prompt) const;
+
+ private:
+  struct Known {
+    std::size_t prompt = 0;
+    std::vector<std::int32_t> tokens;
+  };
+  std::vector<Known> known_;
 };
 
 struct OracleOptions {
@@ -28,20 +40,31 @@ struct OracleOptions {
   std::int32_t vocabulary = 0;  // wrong guesses are tokens of it
 };
 
-class OracleDrafter : public Drafter {
+class OracleDrafter final : public LoneDrafter {
  public:
-  // The answer is read in every round and may be replaced between requests; it must outlive the drafter.
-  OracleDrafter(const KnownAnswer* answer, const OracleOptions& options);
+  // The answers are looked at whenever a sequence is opened; they must outlive the drafter.
+  OracleDrafter(const KnownAnswers* answers, const OracleOptions& options);
 
   std::string_view name() const override { return "oracle"; }
-  void rewind(std::int64_t /*length*/) override {}
+  std::unique_ptr<DraftSequence> open(SequenceId sequence, std::span<const std::int32_t> prompt) override;
+
+ private:
+  const KnownAnswers* answers_;
+  const OracleOptions options_;
+};
+
+class OracleSequence final : public LoneSequence {
+ public:
+  OracleSequence(std::vector<std::int32_t> answer, const OracleOptions& options)
+      : answer_(std::move(answer)), options_(options) {}
+
+  bool reused(std::span<const std::int32_t> /*tokens*/) override { return false; }
   void committed(const CommittedRows& /*rows*/) override {}
-  void begin_round(std::span<const std::int32_t> tokens) override;
+  void begin_round(const DraftRound& round) override;
   // A node whose path is the answer's gets the answer's next token first, or a wrong one in its place, with the
   // probability of the profile; then decoys: wrong tokens, each different, of small probability. Other nodes get decoys
   // only. Behind the end of the answer there is nothing to say.
-  std::vector<std::vector<DraftToken>> expand(const Candidates& candidates, std::span<const int> nodes,
-                                              int branch) override;
+  Guesses expand(const Candidates& candidates, std::span<const int> nodes, int branch) override;
 
   // Whether the guess for the token at `position` is right when it is made at `depth`, 1 being the root's children.
   bool is_right(std::int64_t position, int depth) const;
@@ -53,7 +76,7 @@ class OracleDrafter : public Drafter {
   std::vector<DraftToken> guesses(std::int64_t position, int depth, bool on_path, int branch) const;
   std::vector<std::int32_t> wrong_tokens(std::int64_t position, int count) const;
 
-  const KnownAnswer* answer_;
+  const std::vector<std::int32_t> answer_;  // behind its prompt; empty: unknown
   const OracleOptions options_;
 
   // Of the round.

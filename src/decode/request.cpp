@@ -46,6 +46,8 @@ void check_request(const GenerateRequest& request, const RequestLimits& limits) 
     input_error("prompt and answer have {} tokens, the context holds {}",
                 request.prompt.size() + request.answered.size(), limits.context);
   check_options(request.options);
+  if (request.draft.nodes < 0) input_error("--draft-nodes: expected 1 or more, got {}", request.draft.nodes);
+  if (request.draft.depth < 0) input_error("--draft-depth: expected 1 or more, got {}", request.draft.depth);
   for (const auto& [id, bias] : request.options.sampling.logit_bias)
     if (id < 0 || id >= limits.vocabulary)
       input_error("--logit-bias: token {}: the vocabulary has {}", id, limits.vocabulary);

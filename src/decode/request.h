@@ -1,10 +1,12 @@
-// What a decoder is asked, what it answers, and what it tells on the way.
+// What a batch is asked, what it answers, and what it tells on the way.
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -72,14 +74,32 @@ struct AnswerFailure {
 // Must not throw. The exception goes on.
 using FailureObserver = std::function<void(const AnswerFailure&)>;
 
-// What the caller hears while the loop runs. All may be empty. What they throw ends the answer, and is no failure of
-// it.
+// An answer that is complete, or has come as far as it could. Valid during the call only.
+struct AnswerEnd {
+  const GenerateResult& result;
+  std::exception_ptr failure = {};  // why there is no more of it; none: it is complete, or was cancelled
+  const KvCache& cache;
+  std::optional<SequenceId> sequence = {};  // with the text's committed positions; nothing where it had none
+};
+// Must not throw.
+using EndObserver = std::function<void(const AnswerEnd&)>;
+
+// What the caller hears while the batch goes on. All may be empty. What they throw ends the answer, and is no failure
+// of it. None of them may call the batch, except to submit and to cancel.
 struct GenerateEvents {
   std::function<bool(const GeneratedToken&)> on_token = {};  // false stops: the text is complete (a stop string)
   std::function<bool()> cancelled = {};                      // asked after every token and between steps
   std::function<void(std::int64_t done, std::int64_t total)> on_prefill = {};
   RoundObserver on_round = {};
   FailureObserver on_failure = {};
+  EndObserver on_end = {};  // the last that is heard of an answer
+};
+
+// What a request may have of the batch's speculation. None of it changes its text.
+struct DraftCaps {
+  bool drafts = true;
+  int nodes = 0;  // the most rows of a tree, 1 or more; 0: as many as the batch allows
+  int depth = 0;  // likewise, levels below the root
 };
 
 struct GenerateRequest {
@@ -89,7 +109,14 @@ struct GenerateRequest {
   // The beginning of the answer, where it is known: it is not drawn again, and its last token is the root of the first
   // round. Part of the result's tokens; nobody is told them.
   std::span<const std::int32_t> answered = {};
+  DraftCaps draft = {};
+  // Requests reuse what others with the same salt have computed. Without cache: nobody's, and nobody theirs.
+  std::string salt = {};
+  bool cache = true;
+  int key = 0;  // whose it is: admission goes round robin over keys
 };
+
+using RequestId = std::int64_t;
 
 // What model and decoder allow.
 struct RequestLimits {

@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "decode/answer.h"
-#include "decode/stopwatch.h"
 
 namespace espalier {
 namespace {
@@ -16,36 +15,38 @@ StepTimes step_times(const ChosenBudget& chosen, const std::function<StepTimes()
   return times;
 }
 
-double draft_seconds(std::span<Answer* const> answers) {
-  double seconds = 0;
-  for (const Answer* answer : answers) seconds += answer->times.draft;
-  return seconds;
-}
-
 }  // namespace
 
 RoundBudget::RoundBudget(const ChosenBudget& chosen, const BudgetShape& shape, const SecondsClock& clock,
                          const std::function<StepTimes()>& measure)
-    : budget_(std::in_place, step_times(chosen, measure), shape), clock_(&clock) {}
+    : budget_(std::in_place, step_times(chosen, measure), shape),
+      told_rows_(static_cast<std::size_t>(shape.tree_rows)),
+      clock_(&clock) {}
 
-bool RoundBudget::begin_round(std::span<Answer* const> answers) {
-  if (!budget_) return true;
-  std::int64_t positions = 0;
-  for (const Answer* answer : answers) positions += answer->lane.length();
-  return budget_->begin_round(static_cast<int>(answers.size()), positions / std::ssize(answers));
+void RoundBudget::begin_round(std::span<Answer* const> answers, std::int64_t prompt_rows) {
+  RoundShape round{.roots = static_cast<int>(answers.size()), .prompt_rows = static_cast<int>(prompt_rows)};
+  for (Answer* answer : answers) {
+    answer->asks = answer->request.draft.drafts && (!budget_ || answer->patience.drafts());
+    round.wins = round.wins || (answer->asks && answer->patience.wins());
+    round.context += answer->length;
+  }
+  round.context /= std::ssize(answers);
+  if (budget_) budget_->begin_round(round);
 }
 
-void RoundBudget::cut(std::span<Answer* const> answers) {
+void RoundBudget::cut(std::span<Answer* const> answers, double draft_seconds) {
   if (!budget_) return;
-  Stopwatch clock(*clock_);
-  std::vector<DraftOfLane> drafts;
+  std::vector<DraftOfSequence> drafts;
   for (const Answer* answer : answers) drafts.push_back({&*answer->candidates, answer->room});
-  std::vector<TokenTree> trees = budget_->cut(drafts, draft_seconds(answers));
-  const double seconds = clock.lap() / static_cast<double>(answers.size());
-  for (std::size_t i = 0; i < answers.size(); ++i) {
-    answers[i]->tree = std::move(trees[i]);
-    answers[i]->times.draft += seconds;
-  }
+  std::vector<TokenTree> trees = budget_->cut(drafts, draft_seconds);
+  for (std::size_t i = 0; i < answers.size(); ++i) answers[i]->tree = std::move(trees[i]);
+}
+
+std::vector<double> RoundBudget::step_seconds(std::int64_t context) const {
+  if (!budget_) return {};
+  std::vector<double> seconds(budget_->step_seconds().size());
+  budget_->costs().fill(context, seconds);
+  return seconds;
 }
 
 void RoundBudget::observe_step(std::int64_t rows, double seconds) {
@@ -58,17 +59,23 @@ void RoundBudget::learn(const Answer& answer, std::span<const Visit> visits) {
 
 std::optional<BudgetRound> RoundBudget::told(const Answer& answer, std::int64_t step_rows) const {
   if (!budget_) return std::nullopt;
-  return BudgetRound{answer.drafted, budget_->step_seconds(), step_rows};
+  return BudgetRound{answer.drafted, budget_->step_seconds().first(told_rows_), step_rows};
 }
 
 void RoundBudget::end_round(std::span<Answer* const> answers) {
   if (!budget_) return;
-  std::int64_t rows = 0, tokens = 0;
+  int rows = 0, drafted = 0;
   for (const Answer* answer : answers) {
     rows += answer->tree->size();
-    tokens += answer->result.accept_lengths.back() + 1;
+    drafted += answer->drafted ? 1 : 0;
   }
-  budget_->end_round(rows, tokens, draft_seconds(answers));
+  for (Answer* answer : answers) {
+    if (!answer->drafted || answer->failure) continue;
+    const double seconds = budget_->drafted_seconds(answer->tree->size(), rows, drafted, answer->times.draft);
+    const auto tokens = static_cast<double>(answer->result.accept_lengths.back() + 1);
+    answer->patience.settle(tokens, seconds, budget_->plain_seconds());
+    patience_ = answer->patience;
+  }
 }
 
 }  // namespace espalier

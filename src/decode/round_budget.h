@@ -1,15 +1,16 @@
-// The rows of a decoder's rounds: every tree as large as the options say, or chosen round by round (budget.h). Stands
+// The rows of a batch's rounds: every tree as large as the options say, or chosen round by round (budget.h). Stands
 // between the answers of a round and the Budget, which knows numbers only. Where rows are not chosen, drafters are
 // always asked, nothing is cut, nothing is learned and no clock is read. One thread at a time.
 //
-// A round calls, in this order: begin_round(); levels() for each answer whose drafters are asked; cut(); then for each
-// step observe_step(), and for each of its answers learn(); end_round().
+// A round calls, in this order: begin_round(); levels() where drafters are asked; cut(); then for each step
+// observe_step(), and for each of its answers learn(); end_round().
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "decode/budget.h"
 #include "decode/decoder_options.h"
@@ -31,12 +32,17 @@ class RoundBudget {
   bool chooses() const { return budget_.has_value(); }
   const Budget* budget() const { return budget_ ? &*budget_ : nullptr; }
 
-  // True: the drafters are asked.
-  bool begin_round(std::span<Answer* const> answers);
-  // For the drafters of one answer. Requires chooses().
+  // A new answer begins with the patience that others have learned.
+  const Patience& patience() const { return patience_; }
+
+  // Says of each answer whether its drafters are worth asking. prompt_rows: that the step will have besides.
+  void begin_round(std::span<Answer* const> answers, std::int64_t prompt_rows);
+  // For the drafters of a round. Requires chooses().
   LevelBudget levels() { return {*budget_, *clock_}; }
-  // Of all candidates of all answers, what pays becomes their trees; each answer's share of the time is drafting.
-  void cut(std::span<Answer* const> answers);
+  // Of all candidates of all answers, what pays becomes their trees. draft_seconds: what it took to find them.
+  void cut(std::span<Answer* const> answers, double draft_seconds);
+  // Of steps of 1, 2, ... rows behind `context` positions; empty where nothing is known of them.
+  std::vector<double> step_seconds(std::int64_t context) const;
 
   // A step of the round took `seconds`.
   void observe_step(std::int64_t rows, double seconds);
@@ -44,11 +50,13 @@ class RoundBudget {
   void learn(const Answer& answer, std::span<const Visit> visits);
   // What an answer's listeners are told. step_rows: of the step that its tree was part of.
   std::optional<BudgetRound> told(const Answer& answer, std::int64_t step_rows) const;
-  // All answers have counted the round.
+  // All answers that have not failed have counted the round.
   void end_round(std::span<Answer* const> answers);
 
  private:
   std::optional<Budget> budget_ = {};
+  Patience patience_;
+  std::size_t told_rows_ = 0;
   const SecondsClock* clock_ = nullptr;
 };
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <stdexcept>
 
 #include "decode/answer.h"
 #include "decode/testing/linear_times.h"
@@ -46,8 +47,18 @@ class RoundBudgetTest : public ::testing::Test {
   }
   // A round that brought a token for nothing: from now on the drafters are trusted with any tree.
   void let_win(RoundBudget& budget) {
-    budget.begin_round(answers_);
+    budget.begin_round(answers_, 0);
+    draft(0, 0.5, 0);
     accept(1);
+    budget.end_round(answers_);
+  }
+  // A round whose drafters, where they are asked, take half as long as a plain step; each answer gets so many guesses.
+  void round(RoundBudget& budget, std::int64_t accepted_a, std::int64_t accepted_b) {
+    budget.begin_round(answers_, 0);
+    draft(4, 0.5, 0.5);
+    for (Answer* answer : answers_) answer->drafted = answer->asks;
+    a_.result.accept_lengths.push_back(accepted_a);
+    b_.result.accept_lengths.push_back(accepted_b);
     budget.end_round(answers_);
   }
   void accept(std::int64_t guesses) {
@@ -56,9 +67,7 @@ class RoundBudgetTest : public ::testing::Test {
 
   double now_ = 0;
   SecondsClock clock_ = [this] { return now_ += 1; };
-  GenerateRequest request_ = {};
-  Lane lane_a_ = {}, lane_b_ = {};
-  Answer a_{lane_a_, request_, clock_}, b_{lane_b_, request_, clock_};
+  Answer a_{0, {}, clock_}, b_{1, {}, clock_};
   std::vector<Answer*> answers_ = {&a_, &b_};
 };
 
@@ -70,8 +79,9 @@ TEST_F(RoundBudgetTest, WhereNothingIsChosenDraftersAreAskedAndTreesStayAsTheyAr
   const TokenTree tree = *a_.tree;
   const double before = now_;
   for (int round = 0; round < 100; ++round) {
-    EXPECT_TRUE(fixed.begin_round(answers_)) << "however little it brings";
-    fixed.cut(answers_);
+    fixed.begin_round(answers_, 5);
+    EXPECT_TRUE(a_.asks && b_.asks) << "however little it brings";
+    fixed.cut(answers_, 0.5);
     fixed.observe_step(3, 100.0);
     fixed.learn(a_, std::vector<Visit>{{.node = 0, .token = 9}});
     accept(0);
@@ -79,16 +89,18 @@ TEST_F(RoundBudgetTest, WhereNothingIsChosenDraftersAreAskedAndTreesStayAsTheyAr
   }
   EXPECT_EQ(*a_.tree, tree);
   EXPECT_FALSE(fixed.told(a_, 3).has_value());
+  EXPECT_TRUE(fixed.step_seconds(100).empty());
   EXPECT_EQ(now_, before) << "the clock was read";
 }
 
 TEST_F(RoundBudgetTest, OfWhatAllAnswersDraftedTheBestBecomesTheirTrees) {
   RoundBudget budget = chosen(0.15);
   let_win(budget);
-  ASSERT_TRUE(budget.begin_round(answers_));
+  budget.begin_round(answers_, 0);
+  ASSERT_TRUE(a_.asks && b_.asks);
   draft(8, 0.9, 0);
   b_.candidates = chain_of(8, 0.1);
-  budget.cut(answers_);
+  budget.cut(answers_, 0);
   EXPECT_GT(a_.tree->size(), 4);
   EXPECT_EQ(b_.tree->size(), 1) << "its rows are worth more elsewhere";
 }
@@ -97,27 +109,41 @@ TEST_F(RoundBudgetTest, ATreeHasNoMoreRowsThanItsAnswerHasRoomFor) {
   RoundBudget budget = chosen(0);
   a_.room = 3;
   b_.room = 1;
-  budget.begin_round(answers_);
+  budget.begin_round(answers_, 0);
   draft(8, 0.9, 0);
-  budget.cut(answers_);
+  budget.cut(answers_, 0);
   EXPECT_EQ(a_.tree->size(), 3);
   EXPECT_EQ(b_.tree->size(), 1);
 }
 
-TEST_F(RoundBudgetTest, CuttingIsDraftingAndItsTimeIsShared) {
-  RoundBudget budget = chosen(0.1);
-  budget.begin_round(answers_);
-  draft(4, 0.5, 0.25);
+TEST_F(RoundBudgetTest, WhatWasSpentOnDraftingIsAReasonToVerifyMoreOfIt) {
+  RoundBudget budget = chosen(0.3);
+  let_win(budget);
   const double before = now_;
-  budget.cut(answers_);
-  EXPECT_EQ(now_, before + 2) << "the clock is read at the beginning and at the end";
-  EXPECT_DOUBLE_EQ(a_.times.draft, 0.25 + 0.5);
-  EXPECT_DOUBLE_EQ(b_.times.draft, 0.25 + 0.5);
+  const auto rows = [&](double draft_seconds) {
+    budget.begin_round(answers_, 0);
+    draft(8, 0.8, 0);
+    budget.cut(answers_, draft_seconds);
+    return a_.tree->size() + b_.tree->size();
+  };
+  EXPECT_LT(rows(0), rows(2));
+  EXPECT_EQ(now_, before) << "the clock was read";
+}
+
+TEST_F(RoundBudgetTest, TreesShareTheStepWithThePromptRowsInIt) {
+  RoundBudget budget = chosen(0);
+  budget.begin_round(answers_, 60);
+  draft(8, 0.9, 0);
+  budget.cut(answers_, 0);
+  EXPECT_EQ(a_.tree->size() + b_.tree->size(), 4);
+  budget.begin_round(answers_, 0);
+  budget.cut(answers_, 0);
+  EXPECT_EQ(a_.tree->size() + b_.tree->size(), 18);
 }
 
 TEST_F(RoundBudgetTest, ListenersAreToldTheTimesOfTheRoundAndTheRowsOfTheStep) {
-  RoundBudget budget = chosen(0.5);
-  budget.begin_round(answers_);
+  RoundBudget budget({.times = linear_times(0.5)}, {.rows = 64, .tree_rows = 24}, clock_, never_measured);
+  budget.begin_round(answers_, 0);
   draft(4, 0.5, 0);
   b_.drafted = false;
   const std::optional<BudgetRound> told = budget.told(a_, 9);
@@ -125,31 +151,62 @@ TEST_F(RoundBudgetTest, ListenersAreToldTheTimesOfTheRoundAndTheRowsOfTheStep) {
   EXPECT_TRUE(told->drafted);
   EXPECT_FALSE(budget.told(b_, 9)->drafted);
   EXPECT_EQ(told->step_rows, 9);
-  ASSERT_EQ(told->step_seconds.size(), 64u);
+  ASSERT_EQ(told->step_seconds.size(), 24u) << "of as many rows as trees have";
   EXPECT_DOUBLE_EQ(told->step_seconds[2], 2.0);
+  const std::vector<double> all = budget.step_seconds(100);
+  ASSERT_EQ(all.size(), 64u) << "and whoever plans a step knows all";
+  EXPECT_DOUBLE_EQ(all[2], 2.0);
 }
 
 TEST_F(RoundBudgetTest, DraftersThatBringNothingAreSoonNotAsked) {
   RoundBudget budget = chosen(0.1);
   int asked = 0;
-  for (int round = 0; round < 100; ++round) {
-    const bool ask = budget.begin_round(answers_);
-    asked += ask ? 1 : 0;
-    draft(4, 0.5, ask ? 0.5 : 0.0);
-    accept(0);
-    budget.end_round(answers_);
+  for (int i = 0; i < 100; ++i) {
+    round(budget, 0, 0);
+    asked += a_.asks ? 1 : 0;
   }
   EXPECT_LT(asked, 10);
 }
 
 TEST_F(RoundBudgetTest, DraftersThatBringTokensAreAlwaysAsked) {
   RoundBudget budget = chosen(0.1);
-  for (int round = 0; round < 100; ++round) {
-    ASSERT_TRUE(budget.begin_round(answers_)) << round;
-    draft(4, 0.5, 0.1);
-    accept(3);
-    budget.end_round(answers_);
+  for (int i = 0; i < 100; ++i) {
+    round(budget, 3, 3);
+    ASSERT_TRUE(a_.asks && b_.asks) << i;
   }
+}
+
+TEST_F(RoundBudgetTest, WhetherToAskIsDecidedForEachAnswer) {
+  RoundBudget budget = chosen(0.1);
+  int asked = 0;
+  for (int i = 0; i < 100; ++i) {
+    round(budget, 0, 3);
+    asked += a_.asks ? 1 : 0;
+    ASSERT_TRUE(b_.asks) << i;
+  }
+  EXPECT_LT(asked, 10);
+}
+
+TEST_F(RoundBudgetTest, ANewAnswerBeginsWithThePatienceThatOthersHaveLearned) {
+  RoundBudget budget = chosen(0.1);
+  EXPECT_EQ(budget.patience().pause(), 0);
+  for (int i = 0; i < 100; ++i) round(budget, 0, 0);
+  Patience learned = budget.patience();
+  EXPECT_GT(learned.pause(), 10);
+  EXPECT_FALSE(learned.drafts());
+}
+
+TEST_F(RoundBudgetTest, AnAnswerThatFailedOrWasNotDraftedSettlesNothing) {
+  RoundBudget budget = chosen(0.1);
+  budget.begin_round(answers_, 0);
+  draft(4, 0.5, 10);
+  a_.failure = std::make_exception_ptr(std::runtime_error("no round to count"));
+  b_.drafted = false;
+  b_.result.accept_lengths.push_back(0);
+  budget.end_round(answers_);
+  EXPECT_EQ(a_.patience.pause(), 0);
+  EXPECT_EQ(b_.patience.pause(), 0);
+  EXPECT_EQ(budget.patience().pause(), 0);
 }
 
 TEST_F(RoundBudgetTest, LearnsOnlyOfAnswersWhoseDraftersWereAsked) {

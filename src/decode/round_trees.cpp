@@ -1,6 +1,8 @@
 #include "decode/round_trees.h"
 
 #include <algorithm>
+#include <optional>
+#include <vector>
 
 #include "base/error.h"
 #include "decode/answer.h"
@@ -8,10 +10,27 @@
 
 namespace espalier {
 
-void RoundTrees::grow(Answer& answer, RoundBudget& budget, bool ask) const {
+void RoundTrees::grow(std::span<Answer* const> answers, std::span<const std::unique_ptr<Drafter>> drafters,
+                      RoundBudget& budget) const {
   Stopwatch clock(*clock_);
-  known_ ? take_known(answer) : guess(answer, budget, ask);
-  answer.times.draft = clock.lap();
+  std::vector<Answer*> asked;
+  for (Answer* answer : answers) {
+    if (known_) {
+      take_known(*answer);
+      continue;
+    }
+    // The root, until somebody says more.
+    const RoundLimits allowed = limits(*answer);
+    answer->room = allowed.rows;
+    answer->tree.emplace(answer->path.back());
+    if (budget.chooses()) answer->candidates.emplace(answer->path.back());
+    answer->drafted = answer->asks && allowed.depth > 0 && allowed.rows > 1 && !drafters.empty();
+    if (answer->drafted) asked.push_back(answer);
+  }
+  if (!asked.empty()) ask(asked, drafters, budget);
+  budget.cut(answers, clock.lap());
+  const double seconds = clock.seconds();
+  for (Answer* answer : answers) answer->times.draft = seconds;
 }
 
 void RoundTrees::take_known(Answer& answer) const {
@@ -21,32 +40,45 @@ void RoundTrees::take_known(Answer& answer) const {
   check(tree[0].token == answer.path.back(), "a tree below token {}, expected one below {}", tree[0].token,
         answer.path.back());
   check(tree.size() <= most, "a tree of {} rows, expected at most {}", tree.size(), most);
-  check(answer.lane.length() + tree.size() <= choices_->context, "a tree of {} rows behind {} of {} positions",
-        tree.size(), answer.lane.committed.size(), choices_->context);
+  check(answer.length + tree.size() <= choices_->context, "a tree of {} rows behind {} of {} positions", tree.size(),
+        answer.length, choices_->context);
+  // A request that allows less than this tree has its root alone, and so has one that blocks are short for.
+  const DraftCaps& caps = answer.request.draft;
+  const bool allowed = caps.drafts && answer.drafts_fit && (caps.nodes == 0 || tree.size() <= caps.nodes) &&
+                       (caps.depth == 0 || tree.depth() <= caps.depth);
+  if (!allowed) answer.tree.emplace(answer.path.back());
 }
 
-// What the drafters say: no deeper than the answer may still get, and inside the context.
-void RoundTrees::guess(Answer& answer, RoundBudget& budget, bool ask) const {
-  const std::int64_t room = choices_->context - answer.lane.length();
+// No deeper than the answer may still get, inside the context, and no more than was asked for.
+RoundLimits RoundTrees::limits(const Answer& answer) const {
+  const std::int64_t room = choices_->context - answer.length;
   const TreeOptions& tree = choices_->tree;
-  const auto depth = static_cast<int>(std::min<std::int64_t>({tree.depth, room - 1, answer.tokens_left() - 1}));
-  answer.room = static_cast<int>(std::min<std::int64_t>(tree.nodes, room));
-  const std::int32_t root = answer.path.back();
-  answer.tree.emplace(root);
-  if (budget.chooses()) answer.candidates.emplace(root);
-  answer.drafted = ask && depth > 0 && answer.room > 1 && !answer.lane.drafters.empty();
-  if (answer.drafted) ask_drafters(answer, budget, {.rows = answer.room, .depth = depth, .vocabulary = vocabulary_});
+  const DraftCaps& caps = answer.request.draft;
+  RoundLimits limits{
+      .rows = static_cast<int>(std::min<std::int64_t>(max_rows(tree), room)),
+      .depth = static_cast<int>(std::min<std::int64_t>({tree.depth, room - 1, answer.tokens_left() - 1})),
+      .vocabulary = vocabulary_};
+  if (caps.nodes > 0) limits.rows = std::min(limits.rows, caps.nodes);
+  if (caps.depth > 0) limits.depth = std::min(limits.depth, caps.depth);
+  if (!caps.drafts) limits.rows = 1;
+  return limits;
 }
 
-void RoundTrees::ask_drafters(Answer& answer, RoundBudget& budget, const RoundLimits& limits) const {
-  const DrafterSet& drafters = answer.lane.drafters;
-  const std::int32_t root = answer.path.back();
-  for (const auto& drafter : drafters) drafter->begin_round(answer.path);
-  if (budget.chooses()) {
-    LevelBudget levels = budget.levels();
-    answer.candidates = grow_candidates(root, choices_->tree, limits, drafters, &levels);
-  } else {
-    answer.tree = grow_tree(root, choices_->tree, limits, drafters);
+void RoundTrees::ask(std::span<Answer* const> answers, std::span<const std::unique_ptr<Drafter>> drafters,
+                     RoundBudget& budget) const {
+  std::vector<GrowthJob> jobs;
+  for (Answer* answer : answers) {
+    for (const auto& draft : answer->drafts) draft->begin_round({.tokens = answer->path, .branch = &*answer->branch});
+    jobs.push_back({answer->path.back(), limits(*answer), answer->drafts});
+  }
+  std::optional<LevelBudget> levels;
+  if (budget.chooses()) levels.emplace(budget.levels());
+  std::vector<Candidates> grown = grow_candidates(jobs, choices_->tree, drafters, levels ? &*levels : nullptr);
+  for (std::size_t i = 0; i < answers.size(); ++i) {
+    if (budget.chooses())
+      answers[i]->candidates = std::move(grown[i]);
+    else
+      answers[i]->tree = grown[i].best(jobs[i].limits.rows);
   }
 }
 

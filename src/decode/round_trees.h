@@ -1,8 +1,9 @@
-// The trees of a round, before they are cut: from somebody who knows them, or from the answer's drafters. One thread at
-// a time.
+// The trees of a round: from somebody who knows them, or from the drafters, cut to what pays. One thread at a time.
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <span>
 #include <utility>
 
 #include "decode/decoder_choices.h"
@@ -19,14 +20,15 @@ class RoundTrees {
   RoundTrees(const DecoderChoices& choices, std::int32_t vocabulary, TreeSource known, const SecondsClock& clock)
       : choices_(&choices), vocabulary_(vocabulary), known_(std::move(known)), clock_(&clock) {}
 
-  // Gives the answer its tree, or, where the budget chooses, candidates for one; and notes what that took. `ask`:
-  // whether drafters are asked at all.
-  void grow(Answer& answer, RoundBudget& budget, bool ask) const;
+  // Gives each answer, whose branch is open, its tree, and notes what that took.
+  void grow(std::span<Answer* const> answers, std::span<const std::unique_ptr<Drafter>> drafters,
+            RoundBudget& budget) const;
 
  private:
   void take_known(Answer& answer) const;
-  void guess(Answer& answer, RoundBudget& budget, bool ask) const;
-  void ask_drafters(Answer& answer, RoundBudget& budget, const RoundLimits& limits) const;
+  RoundLimits limits(const Answer& answer) const;
+  void ask(std::span<Answer* const> answers, std::span<const std::unique_ptr<Drafter>> drafters,
+           RoundBudget& budget) const;
 
   const DecoderChoices* choices_;
   std::int32_t vocabulary_;

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace espalier {
 namespace {
 
@@ -22,6 +24,25 @@ ExpectedRow expected_row(const TreeTensors& tensors, int row, const StepLimits& 
   for (std::int32_t ancestor : tensors.ancestors(row))
     if (position(ancestor) >= oldest) expected.ancestors.push_back(tensors.prefix + ancestor);
   return expected;
+}
+
+// `first`: the row of the tables where the text begins.
+void check_run(const HostTables& tables, std::int64_t first, const RunOfStep& run, const BlockTables& blocks,
+               const StepLimits& limits) {
+  TreeTensors shown;
+  shown.prefix = run.first;
+  shown.nodes = static_cast<std::int32_t>(run.tokens.size());
+  shown.token = run.tokens;
+  const StepRows rows(tables, first, run.branch, blocks, limits, shown);
+  rows.check_size(shown.nodes);
+  for (std::int32_t r = 0; r < shown.nodes; ++r) {
+    const std::int32_t place = run.first + r;
+    rows.check_row(r, {.token = run.tokens[static_cast<std::size_t>(r)],
+                       .position = run.position + r,
+                       .place = place,
+                       .begin = std::max(run.begin, limits.oldest_visible(place)),
+                       .end = place});
+  }
 }
 
 }  // namespace
@@ -47,13 +68,18 @@ void StepRows::check_row(std::int64_t row, const ExpectedRow& expected) const {
   check_mask(row, expected);
 }
 
-// The block table that the row points to is the branch's: its context lies where the cache put it.
+// The block table that the row points to is the branch's, as far as rows see it: its context lies where the cache put
+// it.
 void StepRows::check_blocks(std::int64_t row) const {
-  const auto expected = blocks_.blocks(branch_);
+  const auto columns = static_cast<std::size_t>(tables_.block_columns);
+  const auto all = blocks_.blocks(branch_);
+  const auto expected = all.first(std::min(all.size(), columns));
   const std::int64_t sequence = table_entry(tables_.sequence, first_ + row);
-  const auto first = static_cast<std::size_t>(sequence * tables_.block_columns);
-  if (sequence < 0 || first + expected.size() > tables_.blocks.size())
+  const auto first = static_cast<std::size_t>(sequence) * columns;
+  if (sequence < 0 || first + columns > tables_.blocks.size())
     fail(TreeRule::slot, row, fmt::format("sequence {}, which has no block table", sequence));
+  if (table_entry(tables_.end, first_ + row) > tables_.block_columns * blocks_.block_size())
+    fail(TreeRule::shape, row, fmt::format("a context that ends behind {} blocks", columns));
   for (std::size_t i = 0; i < expected.size(); ++i)
     expect(TreeRule::slot, row, "block of the context", tables_.blocks[first + i], expected[i]);
 }
@@ -119,8 +145,8 @@ void check_padding_rows(const HostTables& tables, std::int64_t first, const Bloc
   }
 }
 
-void check_step(const HostTables& tables, std::span<const TreeOfStep> trees, const BlockTables& blocks,
-                const StepLimits& limits) {
+void check_step(const HostTables& tables, std::span<const TreeOfStep> trees, std::span<const RunOfStep> runs,
+                const BlockTables& blocks, const StepLimits& limits) {
   std::int64_t first = 0;
   for (const TreeOfStep& tree : trees) {
     check_tensors(tree.tensors, limits.tree);
@@ -130,7 +156,11 @@ void check_step(const HostTables& tables, std::span<const TreeOfStep> trees, con
     for (int row = 0; row < tree.tensors.nodes; ++row) rows.check_row(row, expected_row(tree.tensors, row, limits));
     first += tree.tensors.nodes;
   }
-  check_padding_rows(tables, first, blocks, trees.back().tensors);
+  for (const RunOfStep& run : runs) {
+    check_run(tables, first, run, blocks, limits);
+    first += std::ssize(run.tokens);
+  }
+  check_padding_rows(tables, first, blocks, trees.empty() ? TreeTensors() : trees.back().tensors);
 }
 
 }  // namespace espalier

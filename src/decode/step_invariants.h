@@ -23,6 +23,15 @@ struct TreeOfStep {
   SequenceId branch = 0;
 };
 
+// Text inside a step, row by row: row i has the place first + i and sees the places before it, from `begin` on.
+struct RunOfStep {
+  SequenceId branch = 0;
+  std::int32_t first = 0;
+  std::int32_t position = 0;              // of row 0
+  std::int32_t begin = 0;                 // unless the window says later
+  std::vector<std::int32_t> tokens = {};  // what each row embeds
+};
+
 struct StepLimits {
   TreeLimits tree = {};
   std::int32_t window = 0;  // keys a row sees, itself included; 0: all
@@ -72,10 +81,10 @@ class StepRows {
   const TreeTensors& shown_;
 };
 
-// Throws TreeViolation unless tensors, tables, slots and mask are those of the trees, and padding rows see only
-// themselves.
-void check_step(const HostTables& tables, std::span<const TreeOfStep> trees, const BlockTables& blocks,
-                const StepLimits& limits);
+// Throws TreeViolation unless tensors, tables, slots and mask are those of the trees and, behind them, of the text, and
+// padding rows see only themselves. For text the window counts places.
+void check_step(const HostTables& tables, std::span<const TreeOfStep> trees, std::span<const RunOfStep> runs,
+                const BlockTables& blocks, const StepLimits& limits);
 
 // The part of it about the rows from `first` on: each holds token 0 at position 0, writes a padding slot and sees
 // nothing else. `shown`: the rows that a violation shows.

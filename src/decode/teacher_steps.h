@@ -1,6 +1,5 @@
-// The teacher at work: its steps over prompts and over the trees of several answers, on branches of one KV cache, and
-// its logits. Before and after every call a lane's committed tokens are those of its sequence in the
-// cache. One thread at a time.
+// The teacher at work: its steps over trees and prompts of several answers, on branches of one KV cache, and its
+// logits. One thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -16,16 +15,23 @@
 namespace espalier {
 
 struct Answer;
-struct Lane;
 struct Visit;
 
 struct TeacherOptions {
-  WorkspaceShape workspace = {};  // its positions: the context of a lane
-  std::int64_t tree_rows = 1;     // the most rows of a step over trees
-  bool invariants = false;        // check tables, masks and slots of every tree before its launch
+  WorkspaceShape workspace = {};  // its positions: of a sequence with an open branch
+  std::int64_t drawn_rows = 1;    // the most rows of a step that are drawn from
+  bool invariants = false;        // check tables, masks and slots of every step before its launch
 };
 
-enum class PromptLogits { last, every };
+// Prompt rows of one answer in a step: the positions from `begin` on, up to `end`, on its open branch.
+struct PromptPart {
+  Answer* answer = nullptr;
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  // Made by the step:
+  std::int64_t first_row = 0;               // in it
+  std::optional<std::int64_t> logits = {};  // of the last row, among those that want logits; nothing inside a prompt
+};
 
 class TeacherSteps {
  public:
@@ -38,26 +44,27 @@ class TeacherSteps {
   // What steps of up to `rows` rows cost, measured on a sequence of their own.
   StepTimes measure_times(std::int64_t rows, const SecondsClock& clock);
 
-  // Computes the tokens behind the lane's committed ones up to `end`, and commits them.
-  StepOutput prefill(Lane& lane, std::span<const std::int32_t> tokens, std::int64_t end, PromptLogits wanted);
-
-  // One step over the trees of all these answers, whose branches are open afterwards. Notes what preparing and
-  // launching it took in the times of each.
-  StepOutput verify(std::span<Answer* const> answers);
+  // One step over the trees of these answers and these parts of prompts, all of whose branches are open. Notes what
+  // preparing and launching it took in the times of each tree.
+  StepOutput run(std::span<Answer* const> answers, std::span<PromptPart> prompts);
   std::int64_t step_rows() const { return step_rows_; }  // of the last such step
   // Likewise; null before they are made.
   const HostTables* tables() const { return tables_ ? &*tables_ : nullptr; }
-  // The visited path becomes the lane's, and the answer's branch closes.
+  // The visited path becomes the sequence's, and the answer's branch closes.
   void commit(Answer& answer, std::span<const Visit> visits);
 
-  // Of the last step of either kind, by the order of its rows that want logits. The first call waits for the step.
+  // A step over text behind `first` positions, on an open branch, all of whose rows want logits.
+  void score(const Branch& branch, std::int64_t first, std::span<const std::int32_t> tokens);
+
+  // Of the last step, by the order of its rows that want logits. The first call waits for the step.
   LogitRow read_logits(std::int64_t row) { return logits_.row(row); }
 
  private:
   bool taps() const { return !workspace_.shape().tap_boundaries.empty(); }
-  Branch begin(const Lane& lane, std::int64_t rows);
-  void append_rows(Answer& answer, std::vector<Row>& rows);
-  void check_trees(const HostTables& tables, std::span<Answer* const> answers) const;
+  void append_tree(Answer& answer, std::vector<Row>& rows) const;
+  void append_prompt(PromptPart& part, std::int64_t& logits, std::vector<Row>& rows) const;
+  void check_rows(const HostTables& tables, std::span<Answer* const> answers,
+                  std::span<const PromptPart> prompts) const;
 
   const Transformer* model_;
   KvCache* cache_;
@@ -65,7 +72,7 @@ class TeacherSteps {
   bool invariants_;
   Workspace workspace_;
   StepLogits logits_;
-  // Of the step over trees that is being looked at.
+  // Of the step that is being looked at.
   std::int64_t step_rows_ = 0;
   std::optional<HostTables> tables_;
 };

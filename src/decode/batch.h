@@ -1,0 +1,132 @@
+// The one way tokens are made: a batch of answers that requests join and leave at any step. A step of the batch admits
+// by free blocks, drafts for everybody who decodes, and runs the teacher once, over a tree of each of them and over
+// rows of prompts; then it walks each tree while the teacher's own draw meets a child, commits the path and tells who
+// asked. Plain decoding is the tree of one node. An answer depends on its request alone: not on its company, nor on
+// what others have computed before, which is found again by the prefix index.
+//
+// A failure in one answer ends that answer, a failed step ends the answers in it; the batch goes on. Policy is
+// scheduler.h. One thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "cache/kv_cache.h"
+#include "decode/budget.h"
+#include "decode/decoder_choices.h"
+#include "decode/decoder_options.h"
+#include "decode/prefix_index.h"
+#include "decode/request.h"
+#include "decode/round_budget.h"
+#include "decode/round_trees.h"
+#include "decode/scheduler.h"
+#include "decode/teacher_steps.h"
+#include "model/transformer.h"
+
+namespace espalier {
+
+struct Answer;  // an answer in the making
+
+class Batch {
+ public:
+  // The model must outlive the batch.
+  Batch(const Transformer& model, const DecoderOptions& options, const Speculation& speculation = {});
+  ~Batch();
+  Batch(const Batch&) = delete;
+  Batch& operator=(const Batch&) = delete;
+
+  Device& device() const { return model_->device(); }
+  std::int64_t context() const { return choices_.context; }
+  const StepForm& form() const { return choices_.form; }     // as chosen for this device and budget
+  const TreeOptions& tree() const { return choices_.tree; }  // likewise
+  const KvCache& cache() const { return cache_; }
+  const PrefixIndex& index() const { return index_; }
+  const Budget* budget() const { return budget_.budget(); }  // null: fixed
+
+  // The request joins, and is answered by steps from now on; its tokens are copied. prompt: 1 to context() tokens, each
+  // in [0, vocabulary); anything else, and whatever the cache can never hold, is an InputError.
+  RequestId submit(const GenerateRequest& request);
+  // Its answer ends with the next step as it is, whether it runs or waits. Nothing happens where there is none any
+  // more.
+  void cancel(RequestId id);
+  // False: there is nothing left to do.
+  bool step();
+  std::int64_t waiting() const;
+  std::int64_t running() const;
+
+  // Steps until these are answered. Those that joined otherwise go on meanwhile. Throws what the first of them that
+  // failed did.
+  GenerateResult generate(std::span<const std::int32_t> prompt, const GenerateOptions& options,
+                          const GenerateEvents& events = {});
+  GenerateResult generate(const GenerateRequest& request);
+  std::vector<GenerateResult> generate(std::span<const GenerateRequest> requests);
+
+  // The logits of every position of `tokens`, handed out row by row, computed `scored_rows` at a time; for perplexity
+  // and comparisons.
+  void score(std::span<const std::int32_t> tokens,
+             const std::function<void(std::int64_t position, std::span<const float> logits)>& on_row);
+
+  // Nothing that was computed for earlier requests is found any more.
+  void forget() { index_.clear(); }
+
+ private:
+  RoundBudget make_budget(const Speculation& speculation);
+  RequestLimits request_limits() const { return {context(), model_->config().vocabulary}; }
+  PoolState pool() const;
+  SchedulerLimits scheduler_limits() const;
+  int rows_wanted(const GenerateRequest& request) const;
+  Answer& answer(RequestId id);
+  void abandon(RequestId first, RequestId end);
+
+  // Before a step.
+  void ask_whether_cancelled();
+  BatchPlan plan() const;
+  SequenceState state(const Answer& answer) const;
+  void look_up(const Answer& answer, SequenceState& waiting) const;
+  void preempt(Answer& answer);
+  void admit(Answer& answer);
+  bool reuse(Answer& answer);
+  std::optional<Branch> begin(const Answer& answer, std::int64_t rows, std::int64_t written_from);
+
+  // One step.
+  std::vector<PromptPart> open_prompts(const BatchPlan& plan);
+  bool open_prompt(PromptPart& part, std::int64_t rows);
+  std::vector<Answer*> open_trees(const BatchPlan& plan);
+  void open_tree(Answer& answer, std::int64_t rows);
+  void draft(std::span<Answer* const> answers, std::int64_t prompt_rows);
+  void run_steps(std::span<Answer* const> answers, std::span<PromptPart> prompts);
+  void run_teacher(std::span<Answer* const> answers, std::span<PromptPart> prompts);
+  void accept(Answer& answer, const StepOutput& output);
+  void commit(Answer& answer, std::span<const Visit> visits, const StepOutput& output);
+  void tell_round(Answer& answer, std::span<const Visit> visits);
+  void commit_prompt(const PromptPart& part, const StepOutput& output);
+  void begin_answer(const PromptPart& part);
+
+  // After it.
+  void publish(Answer& answer, PrefixIndex::Tail tail);
+  void leave_to_others(Answer& answer);
+  void release(Answer& answer);
+  void end_answers();
+  void end(Answer& answer);
+
+  const Transformer* model_;
+  SecondsClock clock_;
+  double stall_seconds_;
+  int parallel_;
+  DecoderChoices choices_;
+  KvCache cache_;
+  PrefixIndex index_;
+  DrafterSet drafters_;
+  TeacherSteps teacher_;
+  RoundTrees trees_;
+  RoundBudget budget_;
+  std::vector<std::unique_ptr<Answer>> answers_;  // in the order of their ids
+  RequestId next_id_ = 0;
+  int last_key_ = 0;
+};
+
+}  // namespace espalier
