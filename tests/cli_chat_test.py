@@ -85,8 +85,8 @@ class Terminal:
         while data:  # a terminal takes only so much at once
             written = os.write(self.master, data[:1024])
             data = data[written:]
-            while select.select([self.master], [], [], 0)[0]:
-                self.more(time.time() + 1)
+            while select.select([self.master], [], [], 0)[0] and self.more(time.time() + 1):
+                pass  # until there is nothing, or the program has ended with these keys
 
     def ready(self):
         """Waits for the prompt, and until keys are read one by one; what was shown before it, as one sees it."""

@@ -452,6 +452,66 @@ class EvalRun(EvalTest):
         self.assertTrue(output.startswith(b"6 turns, not compared with plain decoding"))
 
 
+class Parallel(EvalTest):
+    def test_conversations_in_one_batch_leave_the_same_tokens_in_the_same_order(self):
+        self.good("--draft", "ngram", "--baseline", "--trace")
+        self.assertEqual(self.read("manifest.json")["configuration"]["parallel"], 1)
+        self.assertGreater(self.read("summary.json")["tokens_per_second_in_all"], 0)
+        for number in (2, 5):
+            out = self.folder / f"run{number}"
+            shown = self.good("--draft", "ngram", "--baseline", "--trace", "--parallel", number, out=out)
+            self.assertTrue(shown.startswith("6 of 6 turns identical\n"), shown)
+            self.assertRegex(shown, r"(?m)^in all +[\d.]+ tokens per second$")
+            self.assertEqual(self.answers(out), self.answers())
+            places = [(turn["record"], turn["turn"]) for turn in map(json.loads, self.journal(out).read_text().splitlines())]
+            self.assertEqual(places, sorted(places))
+            self.assertEqual(self.read("manifest.json", out)["configuration"]["parallel"], number)
+            answered = self.read("ranks/0000/rank.json", out)["answered"]
+            self.assertEqual(answered["tokens"], sum(len(turn["tokens"]) for turn in self.turns(out)))
+            self.assertAlmostEqual(self.read("summary.json", out)["tokens_per_second_in_all"],
+                                   answered["tokens"] / answered["seconds"])
+        self.check_traces(6)
+
+    def test_an_oracle_learns_every_answer_in_company(self):
+        shown = self.good("--draft", "oracle", "--baseline", "--parallel", 3)
+        self.assertTrue(shown.startswith("6 of 6 turns identical\n"), shown)
+        self.assertGreater(self.read("summary.json")["tau"], 2)
+
+    def test_runs_of_different_numbers_are_not_compared(self):
+        plain = self.folder / "plain"
+        self.good("--draft", "none", "--parallel", 2, out=plain)
+        self.refused('configuration.parallel is "3", expected "2" as in that run', "--draft", "ngram", "--parallel", 3,
+                     "--baseline-run", plain)
+        self.refused('configuration.parallel is "1", expected "2" as in that run', "--draft", "ngram", "--baseline-run", plain)
+        shown = self.good("--draft", "ngram", "--parallel", 2, "--baseline-run", plain, "--baseline-turns", 2)
+        self.assertTrue(shown.startswith("6 of 6 turns identical\n"), shown)
+        self.refused('configuration.parallel is "4", expected "2"', "--draft", "ngram", "--parallel", 4, "--baseline-run",
+                     plain, "--baseline-turns", 2, "--resume")
+        self.good("--draft", "none", out=self.folder / "alone")
+        report = subprocess.run([str(ESPALIER), "eval", "report", str(plain), str(self.folder / "alone"), "-o",
+                                 str(self.folder / "report")], capture_output=True, text=True, timeout=60, env=environment())
+        self.assertEqual((report.returncode, report.stderr.count("\n")), (2, 1), report.stderr)
+        self.assertIn("a run with --parallel 1, expected 2 as in", report.stderr)
+        self.assertFalse((self.folder / "report").exists())
+
+    def test_an_interrupted_run_goes_on(self):
+        self.write([{"id": i, "turns": [f"hello {i} hello {i}", "again"]} for i in range(LONG)])
+        whole = self.folder / "whole"
+        self.good("--draft", "ngram", out=whole)
+        process = subprocess.Popen(self.command("--draft", "ngram", "--parallel", 4), stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, text=True, env=environment())
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and not (self.journal().exists() and self.journal().read_text()):
+            time.sleep(0.005)
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=120)
+        if process.returncode != 0:  # it was not faster
+            self.assertEqual(process.returncode, 130, said)
+            self.assertIn("turns are kept in", said)
+            self.good("--draft", "ngram", "--parallel", 4, "--resume")
+        self.assertEqual(self.answers(), self.answers(whole))
+
+
 class SharedBaseline(EvalTest):
     def setUp(self):
         super().setUp()

@@ -1,7 +1,9 @@
+#include "base/error.h"
 #include "base/sha256.h"
-#include "decode/decoder.h"
+#include "decode/batch.h"
 #include "digests.h"
 #include "session/session.h"
+#include "testing/ended_answer.h"
 #include "testing/engine.h"
 
 namespace espalier::testing {
@@ -20,7 +22,7 @@ constexpr PinnedPrompt kPrompts[] = {
 };
 
 std::map<std::string, std::string> pin(const Transformer& model, const ModelText& text, const PinnedPrompt& pinned) {
-  Decoder decoder(model, {.context = 256, .scored_rows = 64});
+  Batch decoder(model, {.context = 256, .scored_rows = 64});
   GenerateOptions options{.seed = 7, .max_tokens = 24};
   options.sampling.temperature = pinned.temperature;
   options.sampling.top_p = pinned.temperature > 0 ? 0.95f : 1.0f;
@@ -30,9 +32,15 @@ std::map<std::string, std::string> pin(const Transformer& model, const ModelText
   std::vector<float> logits;
   decoder.score(tokens,
                 [&](std::int64_t, std::span<const float> row) { logits.insert(logits.end(), row.begin(), row.end()); });
-  const auto kv =
-      read_kv(model.device(), decoder.cache(), decoder.sequence(), static_cast<std::int64_t>(tokens.size()));
-  return {{"tokens", sha256(std::as_bytes(std::span(tokens)))}, {"logits", digest(logits)}, {"kv_f16", sha256(kv)}};
+  // The whole text as a prompt, computed anew: a drawn token has no position before it is read.
+  EndedAnswer read;
+  decoder.generate({.prompt = tokens,
+                    .options = {.max_tokens = 0},
+                    .events = {.on_end = keep_end(model.device(), read)},
+                    .cache = false});
+  check(read.length == std::ssize(tokens), "{}: {} of {} positions", pinned.name, read.length, tokens.size());
+  return {
+      {"tokens", sha256(std::as_bytes(std::span(tokens)))}, {"logits", digest(logits)}, {"kv_f16", sha256(read.kv)}};
 }
 
 }  // namespace

@@ -10,12 +10,13 @@
 #include <thread>
 
 #include "base/mapped_file.h"
-#include "decode/decoder.h"
+#include "decode/batch.h"
 #include "decode/ngram_drafter.h"
 #include "device/cpu/cpu_device.h"
 #include "device/reference/reference_device.h"
 #include "digests.h"
 #include "format/safetensors.h"
+#include "testing/ended_answer.h"
 #include "testing/engine.h"
 
 namespace espalier::testing {
@@ -115,7 +116,7 @@ struct Agreement {
 
 Agreement compare(const Transformer& model, DType kv_type) {
   const Reference reference;
-  Decoder decoder(model, {.context = 512, .kv_type = kv_type, .scored_rows = 64});
+  Batch decoder(model, {.context = 512, .kv_type = kv_type, .scored_rows = 64});
   Agreement result;
   for (std::size_t prompt = 0; prompt < reference.prompts(); ++prompt) {
     const std::int64_t first = reference.first(prompt);
@@ -188,12 +189,12 @@ TEST_F(DefaultModel, WithQuantisedArithmeticTheDistributionStaysThatOfTransforme
 TEST_F(DefaultModel, LookupChangesTheSpeedNeverTheText) {
   const Transformer model = load_transformer(*device_, default_model());
   const Reference reference;
-  const Speculation lookup{{}, [] {
+  const Speculation lookup{{}, [](KvCache&, int) {
                              DrafterSet set;
                              set.push_back(std::make_unique<NgramDrafter>());
                              return set;
                            }};
-  Decoder plain(model, {.context = 1024}), speculative(model, {.context = 1024, .invariants = true}, lookup);
+  Batch plain(model, {.context = 1024}), speculative(model, {.context = 1024, .invariants = true}, lookup);
   std::int64_t tokens = 0, rounds = 0;
   for (std::size_t prompt = 0; prompt < 8; ++prompt)
     for (float temperature : {0.0f, 0.8f}) {
@@ -201,13 +202,14 @@ TEST_F(DefaultModel, LookupChangesTheSpeedNeverTheText) {
       std::vector<std::int32_t> text = reference.tokens(prompt);
       text.resize(static_cast<std::size_t>(reference.first(prompt)) + 1);
       const GenerateOptions options{.sampling = {.temperature = temperature}, .seed = prompt, .max_tokens = 48};
-      const GenerateResult expected = plain.generate(text, options), result = speculative.generate(text, options);
+      EndedAnswer expected_end, end;
+      const GenerateResult expected = plain.generate(text, options, {.on_end = keep_end(*device_, expected_end)});
+      const GenerateResult result = speculative.generate(text, options, {.on_end = keep_end(*device_, end)});
       EXPECT_EQ(result.tokens, expected.tokens);
       EXPECT_EQ(result.finish_reason, expected.finish_reason);
-      const std::int64_t length = plain.cache().length(plain.sequence());
-      ASSERT_EQ(speculative.cache().length(speculative.sequence()), length);
-      EXPECT_EQ(read_kv(*device_, speculative.cache(), speculative.sequence(), length),
-                read_kv(*device_, plain.cache(), plain.sequence(), length));
+      ASSERT_EQ(expected_end.length, std::ssize(text) + std::ssize(expected.tokens) - 1);
+      ASSERT_EQ(end.length, expected_end.length);
+      EXPECT_EQ(end.kv, expected_end.kv);
       tokens += static_cast<std::int64_t>(result.tokens.size());
       rounds += result.rounds();
     }

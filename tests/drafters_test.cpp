@@ -4,9 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <numeric>
+#include <optional>
 #include <random>
+#include <utility>
 
-#include "decode/decoder.h"
+#include "base/error.h"
+#include "decode/batch.h"
 #include "decode/eagle3_drafter.h"
 #include "decode/medusa_drafter.h"
 #include "decode/model_drafter.h"
@@ -20,6 +24,60 @@ namespace espalier::testing {
 namespace {
 
 using Tokens = std::vector<std::int32_t>;
+
+// One text of a batch with one drafter, as the loop goes through it; the teacher's memory holds nothing.
+class DraftedText {
+ public:
+  DraftedText(KvCache& cache, Drafter& drafter, SequenceId sequence)
+      : cache_(cache), drafter_(drafter), sequence_(sequence), draft_(drafter.open(sequence, {})) {}
+  DraftedText(KvCache& cache, Drafter& drafter) : DraftedText(cache, drafter, cache.create()) {}
+
+  SequenceId sequence() const { return sequence_; }
+  bool reused(const Tokens& tokens) {
+    return draft_->reused(std::span(tokens).first(static_cast<std::size_t>(length())));
+  }
+  // Tells of the positions [begin, end), after those that are new are committed.
+  void commit(const Tokens& tokens, ConstView features, std::int32_t begin, std::int32_t end) {
+    std::optional<Branch> branch = cache_.begin(sequence_, end - length(), std::min<std::int64_t>(begin, length()));
+    check(branch.has_value(), "no room for the text");
+    branch->commit_length(end - length());
+    Tokens rows(static_cast<std::size_t>(end - begin));
+    std::iota(rows.begin(), rows.end(), begin);
+    draft_->committed({.begin = begin,
+                       .tokens = std::span(tokens).subspan(static_cast<std::size_t>(begin), rows.size()),
+                       .taps = features,
+                       .rows = rows,
+                       .hidden = {}});
+  }
+
+  void begin_round(const Tokens& tokens) {
+    tokens_ = tokens;
+    branch_ = cache_.begin(sequence_, std::max<std::int64_t>(1, drafter_.round_rows()),
+                           std::min(draft_->lacks_from(), length()));
+    check(branch_.has_value(), "no room for a round");
+    draft_->begin_round({.tokens = tokens_, .branch = &*branch_});
+  }
+  DraftJob job(const Candidates& candidates, std::span<const int> nodes, int branch) const {
+    return {.sequence = draft_.get(), .candidates = &candidates, .nodes = nodes, .branch = branch};
+  }
+  // The teacher takes the root and nothing else.
+  void end_round() {
+    const Visit root{.node = 0, .token = 0};
+    draft_->end_round({TokenTree(tokens_.back()), std::span(&root, 1), *branch_});
+    branch_->commit_length(1);
+    branch_.reset();
+  }
+
+ private:
+  std::int64_t length() const { return cache_.length(sequence_); }
+
+  KvCache& cache_;
+  Drafter& drafter_;
+  SequenceId sequence_;
+  std::unique_ptr<DraftSequence> draft_;
+  Tokens tokens_;
+  std::optional<Branch> branch_;
+};
 
 // --- EAGLE-3 against the goldens
 // --------------------------------------------------------------------------------------
@@ -41,19 +99,10 @@ std::vector<float> golden_features(const HeadGolden& golden, const std::vector<s
   return features;
 }
 
-// Tells the drafter of the positions [begin, end).
-void commit(Eagle3Drafter& drafter, const Tokens& tokens, ConstView features, std::int32_t begin, std::int32_t end) {
-  std::vector<std::int32_t> rows;
-  for (std::int32_t t = begin; t < end; ++t) rows.push_back(t);
-  drafter.committed({.begin = begin,
-                     .tokens = std::span(tokens).subspan(static_cast<std::size_t>(begin), rows.size()),
-                     .taps = features,
-                     .rows = rows,
-                     .hidden = {}});
-}
-
-// The nodes of the golden's tree, level by level, with PyTorch's eight best tokens below each.
-void expect_golden_tree(Eagle3Drafter& drafter, const HeadGolden& golden, const Tokens& tokens) {
+// The nodes of the golden's tree, level by level and for all texts together, with PyTorch's eight best tokens below
+// each.
+void expect_golden_tree(Eagle3Drafter& drafter, const std::vector<DraftedText*>& texts, const HeadGolden& golden,
+                        const Tokens& tokens) {
   const Tokens tree = golden_tokens(golden.golden, "tree.tokens"),
                parents = golden_tokens(golden.golden, "tree.parents"),
                depths = golden_tokens(golden.golden, "tree.depths"), best = golden_tokens(golden.golden, "tree.best");
@@ -63,23 +112,29 @@ void expect_golden_tree(Eagle3Drafter& drafter, const HeadGolden& golden, const 
   for (std::size_t node = 1; node < tree.size(); ++node)
     ASSERT_EQ(candidates.add(parents[node], {.token = tree[node], .score = -1.0 * depths[node]}),
               static_cast<int>(node));
-  drafter.begin_round(tokens);
+  for (DraftedText* text : texts) text->begin_round(tokens);
   for (std::size_t begin = 0; begin < tree.size();) {
     std::vector<int> level;
     for (std::size_t node = begin; node < tree.size() && depths[node] == depths[begin]; ++node)
       level.push_back(static_cast<int>(node));
-    const auto guesses = drafter.expand(candidates, level, 8);
-    ASSERT_EQ(guesses.size(), level.size());
-    for (std::size_t i = 0; i < level.size(); ++i) {
-      ASSERT_EQ(guesses[i].size(), 8u);
-      for (std::size_t rank = 0; rank < 8; ++rank) {
-        const std::size_t at = (begin + i) * 8 + rank;
-        EXPECT_EQ(guesses[i][rank].token, best[at]) << "node " << begin + i << ", rank " << rank;
-        EXPECT_NEAR(guesses[i][rank].log_probability, expected[at], bound);
+    std::vector<DraftJob> jobs;
+    for (const DraftedText* text : texts) jobs.push_back(text->job(candidates, level, 8));
+    const std::vector<Guesses> all = drafter.expand(jobs);
+    ASSERT_EQ(all.size(), texts.size());
+    for (const Guesses& guesses : all) {
+      ASSERT_EQ(guesses.size(), level.size());
+      for (std::size_t i = 0; i < level.size(); ++i) {
+        ASSERT_EQ(guesses[i].size(), 8u);
+        for (std::size_t rank = 0; rank < 8; ++rank) {
+          const std::size_t at = (begin + i) * 8 + rank;
+          EXPECT_EQ(guesses[i][rank].token, best[at]) << "node " << begin + i << ", rank " << rank;
+          EXPECT_NEAR(guesses[i][rank].log_probability, expected[at], bound);
+        }
       }
     }
     begin += level.size();
   }
+  for (DraftedText* text : texts) text->end_round();
 }
 
 TEST_P(Eagle3DrafterGolden, DraftsTheTreeThatPyTorchDrafts) {
@@ -94,22 +149,42 @@ TEST_P(Eagle3DrafterGolden, DraftsTheTreeThatPyTorchDrafts) {
   upload<float>(*device, values, features);
   for (std::int32_t chunk : {committed, 7, 1}) {
     SCOPED_TRACE(::testing::Message() << "committed " << chunk << " at a time");
-    Eagle3Drafter drafter(head, {.context = 64,
-                                 .kv_type = DType::f32,
-                                 .window = golden.window,
-                                 .tree = {.nodes = 64, .depth = 8, .expand = 8, .branch = 8},
-                                 .invariants = true});
+    KvCache cache(*device, teacher.kv_shape(DType::f32), 1024, {.check = true});
+    Eagle3Drafter drafter(head, cache,
+                          {.context = 64,
+                           .kv_type = DType::f32,
+                           .window = golden.window,
+                           .tree = {.nodes = 64, .depth = 8, .expand = 8, .branch = 8},
+                           .sequences = 3,
+                           .invariants = true});
+    // Two texts in the same passes: one as the chunks have it, one that comes at once.
+    DraftedText text(cache, drafter), company(cache, drafter);
     for (std::int32_t begin = 0; begin < committed; begin += chunk)
-      commit(drafter, tokens, features, begin, std::min(committed, begin + chunk));
-    expect_golden_tree(drafter, golden, tokens);
-    drafter.end_round(TokenTree(tokens.back()), {});
-    // Back into the text and forward again: the same tree.
-    const std::int64_t kept = drafter.resumable(committed - 3);
-    EXPECT_EQ(kept, committed - 4) << "the feature of the last kept position is gone";
-    drafter.rewind(kept);
-    commit(drafter, tokens, features, static_cast<std::int32_t>(kept), committed);
-    expect_golden_tree(drafter, golden, tokens);
+      text.commit(tokens, features, begin, std::min(committed, begin + chunk));
+    company.commit(tokens, features, 0, committed);
+    expect_golden_tree(drafter, {&text, &company}, golden, tokens);
+    const KvMemory& memory = cache.memory(1);
+    EXPECT_EQ(memory.written_from(cache.blocks(text.sequence()), committed + 1), 1) << "all pairs, the root's too";
+    // Another text that begins as this one does, and goes on with its blocks: the same tree.
+    const std::int32_t kept = committed - 3;
+    DraftedText other(cache, drafter, cache.fork(text.sequence(), kept));
+    EXPECT_TRUE(other.reused(tokens)) << "the feature of the last kept position is gone";
+    other.commit(tokens, features, kept - 1, committed);
+    expect_golden_tree(drafter, {&other}, golden, tokens);
+    EXPECT_EQ(memory.written_from(cache.blocks(other.sequence()), committed + 1), 1);
   }
+}
+
+TEST(Eagle3DrafterTest, WantsNoFeatureAgainWhereTheHeadHasNothingBefore) {
+  const auto device = make_cpu_device();
+  const Company company(*device, {"llama2"});
+  KvCache cache(*device, company.teacher.kv_shape(DType::f16), 512);
+  Eagle3Drafter drafter(*company.eagle3_head, cache, {.context = 64});
+  const SequenceId sequence = cache.create();
+  std::optional<Branch> branch = cache.begin(sequence, 4);
+  ASSERT_TRUE(branch.has_value());
+  branch->commit_length(4);
+  EXPECT_FALSE(DraftedText(cache, drafter, sequence).reused({1, 2, 3, 4}));
 }
 
 INSTANTIATE_TEST_SUITE_P(Heads, Eagle3DrafterGolden, ::testing::ValuesIn(head_goldens(HeadKind::eagle3)),
@@ -127,12 +202,13 @@ TEST(ModelDrafterTest, TheTeacherAsItsOwnDraftModelIsAlwaysRight) {
     const Transformer teacher = load_transformer(*device, data_path("tiny/" + family));
     // On a chain: a tree may leave out the teacher's choice for two others that look better together.
     const TreeOptions tree{.shape = TreeShape::chain, .nodes = 12, .depth = 4};
-    Decoder decoder(teacher, {.context = 200}, {tree, [&] {
-                                                  DrafterSet set;
-                                                  set.push_back(std::make_unique<ModelDrafter>(
-                                                      teacher, ModelDrafterOptions{.context = 200, .tree = tree}));
-                                                  return set;
-                                                }});
+    const auto drafters = [&](KvCache& cache, int sequences) {
+      DrafterSet set;
+      set.push_back(std::make_unique<ModelDrafter>(
+          teacher, cache, ModelDrafterOptions{.context = 200, .tree = tree, .sequences = sequences}));
+      return set;
+    };
+    Batch decoder(teacher, {.context = 200}, {tree, drafters});
     const auto result = decoder.generate(Tokens(40, 7), {.max_tokens = 51});
     EXPECT_EQ(result.rounds(), 10) << "five tokens a round behind the first";
     EXPECT_EQ(result.accept_length(), 4.0);
@@ -143,11 +219,21 @@ TEST(ModelDrafterTest, SaysNothingAboutATextWithTokensItDoesNotKnow) {
   const auto device = make_cpu_device();
   const Transformer small = load_transformer(*device, data_path("tiny/llama2"));
   const TreeOptions tree{.shape = TreeShape::chain, .nodes = 3, .depth = 2};
-  ModelDrafter drafter(small, {.context = 64, .tree = tree});
-  const Tokens text = {1, 2, static_cast<std::int32_t>(small.config().vocabulary), 4};
-  drafter.begin_round(text);
+  KvCache cache(*device, small.kv_shape(DType::f16), 512);
+  ModelDrafter drafter(small, cache, {.context = 64, .tree = tree, .sequences = 2});
+  const auto unknown = static_cast<std::int32_t>(small.config().vocabulary);
+  DraftedText text(cache, drafter), other(cache, drafter);
+  for (auto& [drafted, tokens] : {std::pair(&text, Tokens{1, 2, unknown, 4}), {&other, Tokens{1, 2, 3, 4}}}) {
+    drafted->commit(tokens, {}, 0, 3);
+    drafted->begin_round(tokens);
+  }
   const int root = 0;
-  EXPECT_TRUE(drafter.expand(Candidates(4), std::span(&root, 1), 1)[0].empty());
+  const Candidates candidates(4);
+  const std::vector<DraftJob> jobs = {text.job(candidates, std::span(&root, 1), 1),
+                                      other.job(candidates, std::span(&root, 1), 1)};
+  const std::vector<Guesses> guesses = drafter.expand(jobs);
+  EXPECT_TRUE(guesses[0][0].empty());
+  EXPECT_EQ(guesses[1][0].size(), 1u) << "a text in the same pass that it does know";
 }
 
 // --- invariants of draft passes
@@ -162,53 +248,65 @@ class DraftPasses : public ::testing::TestWithParam<std::string> {
   std::unique_ptr<Device> device_ = make_cpu_device();
   Company company_{*device_, {"llama2"}};
   Tensor features_ = device_->tensor(DType::f32, {4, taps_width()});
-  Candidates candidates_{9};
 
   std::int64_t taps_width() const {
     return static_cast<std::int64_t>(company_.eagle3_head->taps().size()) * company_.teacher.config().hidden;
   }
 
-  // After the first pass, with three candidates below the root and one below the first of them.
-  std::unique_ptr<Drafter> begin(bool invariants) {
-    const Tokens text = {1, 2, 3, 4, 9};
-    std::unique_ptr<Drafter> drafter;
+  // A text in a round.
+  struct Drafting {
+    KvCache cache;
+    std::unique_ptr<Drafter> drafter = {};
+    std::optional<DraftedText> text = {};
+    Candidates candidates{9};
+
+    void expand(const std::vector<int>& nodes) {
+      const DraftJob job = text->job(candidates, nodes, 3);
+      drafter->expand(std::span(&job, 1));
+    }
+  };
+
+  std::unique_ptr<Drafter> make(KvCache& cache, bool invariants) const {
     if (GetParam() == "eagle3")
-      drafter = std::make_unique<Eagle3Drafter>(
-          *company_.eagle3_head, Eagle3DrafterOptions{.context = 64, .tree = tree_, .invariants = invariants});
-    else
-      drafter = std::make_unique<ModelDrafter>(
-          company_.draft_model(), ModelDrafterOptions{.context = 64, .tree = tree_, .invariants = invariants});
-    upload<float>(*device_, std::vector<float>(static_cast<std::size_t>(4 * taps_width()), 0.5f), features_);
-    drafter->committed(
-        {.begin = 0, .tokens = std::span(text).first(4), .taps = features_, .rows = Tokens{0, 1, 2, 3}, .hidden = {}});
-    drafter->begin_round(text);
-    candidates_ = Candidates(9);
-    for (std::int32_t token : {20, 21, 22}) candidates_.add(0, {.token = token, .score = -1});
-    candidates_.add(1, {.token = 30, .score = -2});
-    expand(*drafter, {0});
-    return drafter;
+      return std::make_unique<Eagle3Drafter>(
+          *company_.eagle3_head, cache, Eagle3DrafterOptions{.context = 64, .tree = tree_, .invariants = invariants});
+    return std::make_unique<ModelDrafter>(company_.draft_model(), cache,
+                                          ModelDrafterOptions{.context = 64, .tree = tree_, .invariants = invariants});
   }
 
-  void expand(Drafter& drafter, const std::vector<int>& nodes) { drafter.expand(candidates_, nodes, 3); }
+  // After the first pass, with three candidates below the root and one below the first of them.
+  std::unique_ptr<Drafting> begin(bool invariants) {
+    const Tokens tokens = {1, 2, 3, 4, 9};
+    std::unique_ptr<Drafting> drafting(new Drafting{.cache{*device_, company_.teacher.kv_shape(DType::f16), 512}});
+    drafting->drafter = make(drafting->cache, invariants);
+    upload<float>(*device_, std::vector<float>(static_cast<std::size_t>(4 * taps_width()), 0.5f), features_);
+    drafting->text.emplace(drafting->cache, *drafting->drafter);
+    drafting->text->commit(tokens, features_, 0, 4);
+    drafting->text->begin_round(tokens);
+    for (std::int32_t token : {20, 21, 22}) drafting->candidates.add(0, {.token = token, .score = -1});
+    drafting->candidates.add(1, {.token = 30, .score = -2});
+    drafting->expand({0});
+    return drafting;
+  }
 };
 
 TEST_P(DraftPasses, OfAGoodGrowthPassTheirInvariants) {
-  const auto drafter = begin(true);
-  EXPECT_NO_THROW(expand(*drafter, {1, 3}));
-  EXPECT_NO_THROW(expand(*drafter, {4}));
+  const auto drafting = begin(true);
+  EXPECT_NO_THROW(drafting->expand({1, 3}));
+  EXPECT_NO_THROW(drafting->expand({4}));
 }
 
 TEST_P(DraftPasses, ThatComputeACandidateTwiceAreCaughtBeforeTheirLaunch) {
-  const auto drafter = begin(true);
-  expand(*drafter, {1, 3});
-  EXPECT_THROW(expand(*drafter, {3}), TreeViolation);
-  EXPECT_NO_THROW(expand(*begin(false), {1, 1})) << "nobody looks without --invariants";
+  const auto drafting = begin(true);
+  drafting->expand({1, 3});
+  EXPECT_THROW(drafting->expand({3}), TreeViolation);
+  EXPECT_NO_THROW(begin(false)->expand({1, 1})) << "nobody looks without --invariants";
 }
 
 TEST_P(DraftPasses, BelowACandidateThatIsNoRowAreCaughtBeforeTheirLaunch) {
-  const auto drafter = begin(true);
-  expand(*drafter, {2, 3});
-  EXPECT_THROW(expand(*drafter, {4}), std::logic_error);
+  const auto drafting = begin(true);
+  drafting->expand({2, 3});
+  EXPECT_THROW(drafting->expand({4}), std::logic_error);
 }
 
 INSTANTIATE_TEST_SUITE_P(Networks, DraftPasses, ::testing::Values("eagle3", "model"),
@@ -223,17 +321,20 @@ class FreshDrafter : public ::testing::TestWithParam<std::string> {
 
   int draw(int low, int high) { return low + static_cast<int>(random_() % static_cast<std::uint32_t>(high - low + 1)); }
 
-  std::unique_ptr<Drafter> make(const Company& company, const TreeOptions& tree, std::int64_t window) const {
-    if (GetParam() == "medusa") return std::make_unique<MedusaDrafter>(*company.medusa_head, 10);
+  std::unique_ptr<Drafter> make(const Company& company, const TreeOptions& tree, std::int64_t window,
+                                std::int64_t context, KvCache& cache, int sequences) const {
+    if (GetParam() == "medusa") return std::make_unique<MedusaDrafter>(*company.medusa_head, 10, sequences);
     if (GetParam() == "eagle3")
       return std::make_unique<Eagle3Drafter>(
-          *company.eagle3_head,
-          Eagle3DrafterOptions{.context = kContext, .window = window, .tree = tree, .invariants = true});
-    return std::make_unique<ModelDrafter>(company.draft_model(),
-                                          ModelDrafterOptions{.context = kContext, .tree = tree, .invariants = true});
+          *company.eagle3_head, cache,
+          Eagle3DrafterOptions{
+              .context = context, .window = window, .tree = tree, .sequences = sequences, .invariants = true});
+    return std::make_unique<ModelDrafter>(
+        company.draft_model(), cache,
+        ModelDrafterOptions{.context = context, .tree = tree, .sequences = sequences, .invariants = true});
   }
 
-  // Turns of a conversation go on, go back, or take another turn some tokens ago.
+  // Turns of a conversation go on, go back, or take another turn some tokens ago: most of their beginnings are cached.
   Tokens next_prompt(Tokens text, std::int32_t vocabulary) {
     const int back = draw(0, std::min<int>(12, static_cast<int>(text.size()) - 1));
     text.resize(text.size() - static_cast<std::size_t>(back));
@@ -253,7 +354,7 @@ struct SeenRound {
   std::int64_t tokens_left;
 };
 
-TEST_P(FreshDrafter, GivesTheTreeOfADrafterWithAHistory) {
+TEST_P(FreshDrafter, GivesTheTreeOfADrafterWithAHistoryAndCompany) {
   const auto device = make_cpu_device();
   int compared = 0;
   for (const char* family : {"llama2", "mistral", "pangu7b"}) {
@@ -264,14 +365,16 @@ TEST_P(FreshDrafter, GivesTheTreeOfADrafterWithAHistory) {
                              .nodes = draw(2, 20),
                              .depth = draw(1, 6),
                              .expand = draw(1, 4)};
-      const DecoderOptions options{.context = kContext, .prefill_rows = draw(1, 40)};
+      const DecoderOptions alone{.context = kContext, .prefill_rows = draw(1, 40)};
+      DecoderOptions options = alone;
+      options.parallel = draw(1, 3);
       const std::int64_t window = variant % 2 == 0 ? 0 : draw(1, 20);
-      const Speculation speculation{tree, [&] {
+      const Speculation speculation{tree, [&](KvCache& cache, int sequences) {
                                       DrafterSet set;
-                                      set.push_back(make(company, tree, window));
+                                      set.push_back(make(company, tree, window, kContext, cache, sequences));
                                       return set;
                                     }};
-      Decoder decoder(company.teacher, options, speculation);
+      Batch decoder(company.teacher, options, speculation);
       Tokens prompt(static_cast<std::size_t>(draw(1, 50)), 9);
       for (int turn = 0; turn < 5; ++turn) {
         SCOPED_TRACE(::testing::Message() << family << ", variant " << variant << ", turn " << turn);
@@ -289,13 +392,19 @@ TEST_P(FreshDrafter, GivesTheTreeOfADrafterWithAHistory) {
           seen.push_back({Tokens(text.begin(), text.begin() + round.prefix), round.tree,
                           limit - (round.prefix - static_cast<std::int64_t>(prompt.size()))});
         };
+        std::vector<GenerateRequest> requests = {
+            {.prompt = prompt, .options = {.max_tokens = limit}, .events = events}};
+        std::vector<Tokens> others;
+        for (int i = 1; i < options.parallel; ++i) others.push_back(next_prompt(prompt, vocabulary));
+        for (const Tokens& other : others)
+          requests.push_back({.prompt = other, .options = {.max_tokens = draw(1, 24)}});
         try {
-          decoder.generate(prompt, {.max_tokens = limit}, events);
+          decoder.generate(requests);
         } catch (const std::runtime_error&) {
         }
         for (const SeenRound& round : seen) {
           if (draw(0, 2) != 0) continue;
-          Decoder fresh(company.teacher, options, speculation);
+          Batch fresh(company.teacher, alone, speculation);
           std::optional<TokenTree> first;
           GenerateEvents listen;
           listen.on_round = [&](const Round& r) {
@@ -311,6 +420,22 @@ TEST_P(FreshDrafter, GivesTheTreeOfADrafterWithAHistory) {
     }
   }
   fmt::print("{} trees compared\n", compared);
+}
+
+// The branch of a round is as long as the tree, so its table may have more blocks than the drafts alone need.
+TEST_P(FreshDrafter, DraftsToTheEndOfAContextWhereTheTreeBeginsAnotherBlock) {
+  const auto device = make_cpu_device();
+  const Company company(*device, {"llama2"});
+  const TreeOptions tree{.nodes = 16, .depth = 1, .expand = 1, .branch = 15};
+  const DecoderOptions options{.context = 125, .invariants = true};
+  const Tokens prompt(100, 9);
+  const Tokens expected = Batch(company.teacher, options).generate(prompt, {.max_tokens = 40}).tokens;
+  Batch decoder(company.teacher, options, {tree, [&](KvCache& cache, int sequences) {
+                                             DrafterSet set;
+                                             set.push_back(make(company, tree, 0, 125, cache, sequences));
+                                             return set;
+                                           }});
+  EXPECT_EQ(decoder.generate(prompt, {.max_tokens = 40}).tokens, expected);
 }
 
 INSTANTIATE_TEST_SUITE_P(Drafters, FreshDrafter, ::testing::Values("eagle3", "medusa", "model"),

@@ -8,7 +8,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
-#include "decode/decoder.h"
+#include "decode/batch.h"
 #include "device/cpu/cpu_device.h"
 #include "device/reference/reference_device.h"
 #include "format/safetensors.h"
@@ -61,7 +61,7 @@ TEST_P(Golden, SixtyFourGreedyTokensAreIdentical) {
   const Transformer model = load_transformer(*device_, folder());
   const auto expected = golden_tokens(golden(), "greedy");
   constexpr std::size_t kPrompt = 16;
-  Decoder decoder(model, {.kv_type = DType::f32});
+  Batch decoder(model, {.kv_type = DType::f32});
   const auto result = decoder.generate(std::span(expected).first(kPrompt), {.max_tokens = 64});
   EXPECT_EQ(result.tokens, std::vector(expected.begin() + kPrompt, expected.end()));
 }

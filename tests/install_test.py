@@ -4,6 +4,7 @@ Installs the build into an empty folder, builds the examples there, with CMake a
 tiny models of tests/data."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -59,6 +60,13 @@ class Installed(unittest.TestCase):
         self.assertIn("lively remembers 5 messages\n", first.stdout)
         self.assertIn("plain remembers 4 messages\n", first.stdout)
         self.assertEqual(self.program("conversations", MODEL).stdout, first.stdout)
+
+    def test_together_every_question_ends_and_one_is_cancelled(self):
+        first = self.program("together", MODEL)
+        self.assertEqual((first.returncode, first.stderr), (0, ""))
+        self.assertIn("Name all fruit trees. (cancelled)\n", first.stdout)
+        for question in ("Name a fruit tree.", "And a nut tree?"):
+            self.assertRegex(first.stdout, re.escape(question) + r" \((stop|length)\)\n")
 
     def test_what_is_wrong_is_one_line(self):
         for arguments, code, line in (((), 2, "usage: one_answer MODEL HEADS QUESTION\n"),

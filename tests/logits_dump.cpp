@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "decode/decoder.h"
+#include "decode/batch.h"
 #include "device/reference/reference_device.h"
 
 namespace {
@@ -17,7 +17,7 @@ void dump(const Transformer& model, const std::string& tokens_file, const std::s
   std::ifstream in(tokens_file);
   if (!in) input_error("{}: cannot open", tokens_file);
   std::ofstream out(out_file, std::ios::binary);
-  Decoder decoder(
+  Batch decoder(
       model, {.context = std::min<std::int64_t>(model.config().context, 2048), .kv_type = kv_type, .scored_rows = 64});
   for (std::string line; std::getline(in, line);) {
     const auto record = nlohmann::json::parse(line);

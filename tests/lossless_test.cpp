@@ -1,13 +1,15 @@
-// Speculation changes the speed, never the text: random decoders against a judge that recomputes every token.
+// Neither speculation nor company nor what was computed before changes the text: random batches against a judge that
+// recomputes every token.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <random>
 #include <set>
 
-#include "decode/decoder.h"
+#include "decode/batch.h"
 #include "decode/eagle3_drafter.h"
 #include "decode/hostile_drafter.h"
 #include "decode/medusa_drafter.h"
@@ -15,8 +17,10 @@
 #include "decode/ngram_drafter.h"
 #include "decode/oracle_drafter.h"
 #include "testing/company.h"
+#include "testing/ended_answer.h"
 #include "testing/engine.h"
 #include "testing/judge.h"
+#include "testing/recording_devices.h"
 
 namespace espalier::testing {
 namespace {
@@ -28,10 +32,16 @@ constexpr int kRounds = 10000;
 #endif
 constexpr int kCpuRounds = 4000;       // two scenarios and more in each block format
 constexpr int kRoundsElsewhere = 500;  // on the other devices
+#ifdef ESPALIER_SANITIZED
+constexpr int kRecordedRounds = 50;
+#else
+constexpr int kRecordedRounds = 500;
+#endif
 constexpr int kShards = 4;
-constexpr int kMaxLanes = 4;
+constexpr int kMaxRequests = 4;
 constexpr std::int64_t kShortContext = 64;
-constexpr std::int64_t kLongContext = 300;  // more than two blocks of the cache
+// More than two blocks of the cache; a tree at the end of the second takes one more than the context does.
+const std::vector<std::int64_t> kLongContexts = {300, 380};
 
 using Random = std::mt19937;
 
@@ -63,18 +73,21 @@ struct Setting {
 
 class SettingDraw {
  public:
-  SettingDraw(Random& random, const Company& company, const std::vector<KnownAnswer>& answers, DType kv_type,
+  // The answers must outlive the setting.
+  SettingDraw(Random& random, const Company& company, const KnownAnswers& answers, int requests, DType kv_type,
               std::int64_t context, const std::string& drafter)
       : random_(random), company_(company), answers_(answers) {
     setting_.decoder.context = context;
     setting_.decoder.kv_type = kv_type;
-    setting_.decoder.lanes = static_cast<int>(answers.size());
+    // All of them together, or some wait for others.
+    setting_.decoder.parallel = draw(random, 0, 1) ? requests : draw(random, 1, requests);
     setting_.decoder.prefill_rows = draw(random, 1, 40);
     setting_.decoder.invariants = draw(random, 0, 3) == 0;
     draw_cache();
     draw_attention();
     draw_tree();
     draw_drafters(drafter);
+    draw_room();
   }
 
   Setting take() { return std::move(setting_); }
@@ -89,6 +102,18 @@ class SettingDraw {
     kv.check = draw(random_, 0, 3) == 0;
     note(kv.strategy == CacheStrategy::shared ? "shared" : "replicate");
     note(kv.reorder == Reorder::fast ? "fast" : "full");
+  }
+
+  // Half of the caches are as small as one answer allows, or nearly: whoever does not fit waits, or is preempted.
+  void draw_room() {
+    DecoderOptions& decoder = setting_.decoder;
+    note(fmt::format("parallel={}", decoder.parallel));
+    if (draw(random_, 0, 1)) return;
+    const Transformer& teacher = company_.teacher;
+    const std::int64_t needed =
+        decoder_choices(teacher.config(), teacher.device(), decoder, setting_.speculation).cache_positions;
+    decoder.cache_positions = needed / decoder.parallel + draw(random_, 0, 2) * KvShape{}.block_size;
+    note(fmt::format("cache={}", decoder.cache_positions));
   }
 
   void draw_attention() {
@@ -140,47 +165,51 @@ class SettingDraw {
     const int window = draw(random_, 0, 1) * draw(random_, 1, 20);
     std::vector<double> profile;
     if (draw(random_, 0, 1)) profile = {0.9, 0.7, 0.8};
-    // Lanes are made one after the other, and each oracle knows the answer of its own.
-    auto lane = std::make_shared<std::size_t>(0);
     setting_.speculation.drafters = [=, decoder = setting_.decoder, tree = setting_.speculation.tree,
-                                     &company = company_, &answers = answers_] {
+                                     &company = company_, &answers = answers_](KvCache& cache, int sequences) {
       DrafterSet set;
-      const KnownAnswer& answer = answers[(*lane)++];
       for (const std::string& kind : chosen)
-        set.push_back(
-            make(kind, company, decoder, tree, seed + static_cast<std::uint32_t>(*lane), window, profile, answer));
+        set.push_back(make(kind, company, {cache, sequences}, decoder, tree, static_cast<std::uint32_t>(seed), window,
+                           profile, answers));
       return set;
     };
   }
 
-  static std::unique_ptr<Drafter> make(const std::string& kind, const Company& company, const DecoderOptions& decoder,
-                                       const TreeOptions& tree, std::uint32_t seed, int window,
-                                       const std::vector<double>& profile, const KnownAnswer& answer) {
+  // Of the batch that a drafter serves.
+  struct Served {
+    KvCache& cache;
+    int sequences;
+  };
+
+  static std::unique_ptr<Drafter> make(const std::string& kind, const Company& company, const Served& served,
+                                       const DecoderOptions& decoder, const TreeOptions& tree, std::uint32_t seed,
+                                       int window, const std::vector<double>& profile, const KnownAnswers& answers) {
     const auto vocabulary = static_cast<std::int32_t>(company.teacher.config().vocabulary);
     const bool eager = decoder.attention == AttentionOp::eager;
     const StepForm form{decoder.attention, eager ? MaskForm::dense : MaskForm::list};
     if (kind == "ngram") return std::make_unique<NgramDrafter>();
-    if (kind == "medusa") return std::make_unique<MedusaDrafter>(*company.medusa_head, 10);
+    if (kind == "medusa") return std::make_unique<MedusaDrafter>(*company.medusa_head, 10, served.sequences);
     if (kind == "eagle3")
-      return std::make_unique<Eagle3Drafter>(*company.eagle3_head,
+      return std::make_unique<Eagle3Drafter>(*company.eagle3_head, served.cache,
                                              Eagle3DrafterOptions{.context = decoder.context,
                                                                   .kv_type = decoder.kv_type,
                                                                   .window = window,
                                                                   .form = form,
-                                                                  .kv = decoder.kv,
                                                                   .tree = tree,
+                                                                  .sequences = served.sequences,
                                                                   .invariants = decoder.invariants});
     if (kind == "oracle")
-      return std::make_unique<OracleDrafter>(&answer,
+      return std::make_unique<OracleDrafter>(&answers,
                                              OracleOptions{.profile = profile, .seed = seed, .vocabulary = vocabulary});
     if (kind == "hostile") return std::make_unique<HostileDrafter>(seed, vocabulary);
     const Transformer& model = kind == "model" ? company.draft_model() : company.teacher;
-    return std::make_unique<ModelDrafter>(model, ModelDrafterOptions{.context = decoder.context - draw_once(seed),
-                                                                     .kv_type = decoder.kv_type,
-                                                                     .form = form,
-                                                                     .kv = decoder.kv,
-                                                                     .tree = tree,
-                                                                     .invariants = decoder.invariants});
+    return std::make_unique<ModelDrafter>(model, served.cache,
+                                          ModelDrafterOptions{.context = decoder.context - draw_once(seed),
+                                                              .kv_type = decoder.kv_type,
+                                                              .form = form,
+                                                              .tree = tree,
+                                                              .sequences = served.sequences,
+                                                              .invariants = decoder.invariants});
   }
 
   // Some draft models have a shorter context than the teacher.
@@ -188,7 +217,7 @@ class SettingDraw {
 
   Random& random_;
   const Company& company_;
-  const std::vector<KnownAnswer>& answers_;
+  const KnownAnswers& answers_;
   Setting setting_;
 };
 
@@ -210,7 +239,7 @@ SamplingOptions draw_sampling(Random& random) {
 std::vector<std::int32_t> draw_prompt(Random& random, std::int64_t vocabulary, std::int64_t context) {
   std::vector<std::int32_t> phrase, prompt;
   for (int i = draw(random, 1, 8); i > 0; --i) phrase.push_back(draw(random, 0, static_cast<int>(vocabulary) - 1));
-  const int length = context == kShortContext ? draw(random, 1, 60) : draw(random, 100, 290);
+  const int length = context == kShortContext ? draw(random, 1, 60) : draw(random, 100, static_cast<int>(context) - 10);
   while (static_cast<int>(prompt.size()) < length)
     prompt.push_back(draw(random, 0, 9) == 0 ? draw(random, 0, static_cast<int>(vocabulary) - 1)
                                              : phrase[prompt.size() % phrase.size()]);
@@ -237,54 +266,114 @@ JudgedRequest draw_request(Random& random, std::int64_t vocabulary, DType kv_typ
   return request;
 }
 
+// As turns of a conversation do, it may begin as another text does.
+void share_beginning(Random& random, const JudgedRequest& other, const Verdict& verdict,
+                     std::vector<std::int32_t>& prompt) {
+  std::vector<std::int32_t> text = other.prompt;
+  text.insert(text.end(), verdict.tokens.begin(), verdict.tokens.end());
+  const auto most = static_cast<int>(std::min(text.size(), prompt.size()));
+  std::copy_n(text.begin(), draw(random, most / 2, most), prompt.begin());
+}
+
 struct Tally {
   std::int64_t rounds = 0;     // with a tree: those of one row are plain decoding
   std::int64_t wide = 0;       // of more than 16 rows
   std::int64_t in_blocks = 0;  // of a teacher with blocks
   std::int64_t accepted = 0, tokens = 0;
+  std::int64_t reused = 0;  // tokens of prompts
   std::map<std::string, std::int64_t> by_finish = {};
   std::set<DType> formats = {};  // blocks
 };
 
-GenerateRequest to_generate(const JudgedRequest& judged, std::vector<std::int32_t>& shown, Tally& tally) {
+DraftCaps draw_caps(Random& random) {
+  return {.drafts = draw(random, 0, 3) > 0,
+          .nodes = draw(random, 0, 1) * draw(random, 1, 20),
+          .depth = draw(random, 0, 1) * draw(random, 1, 5)};
+}
+
+// What a batch tells of one request.
+struct Heard {
+  std::vector<std::int32_t> shown = {};
+  EndedAnswer end = {};
+};
+
+// A judged request with whatever else may be asked for without changing its answer.
+GenerateRequest to_generate(Random& random, Device& device, const JudgedRequest& judged, const Verdict& verdict,
+                            Heard& heard, Tally& tally) {
   GenerateRequest request{.prompt = judged.prompt,
                           .options = {.sampling = judged.sampling,
                                       .seed = judged.seed,
                                       .max_tokens = judged.max_tokens,
                                       .stop_tokens = judged.stop_tokens}};
-  request.events.on_token = [&shown, complete = judged.complete](const GeneratedToken& token) {
-    shown.push_back(token.token);
-    return token.stops || !complete || !complete(shown);
+  if (draw(random, 0, 2) == 0) request.draft = draw_caps(random);
+  request.salt = draw(random, 0, 3) == 0 ? "another" : "";
+  request.cache = draw(random, 0, 4) > 0;
+  request.key = draw(random, 0, 2);
+  // Now and then the answer has begun already.
+  if (draw(random, 0, 4) == 0) {
+    const int known = draw(random, 0, static_cast<int>(verdict.tokens.size()) - 1);
+    request.answered = std::span(verdict.tokens).first(static_cast<std::size_t>(known));
+    heard.shown.assign(request.answered.begin(), request.answered.end());
+  }
+  request.events.on_token = [&heard, complete = judged.complete](const GeneratedToken& token) {
+    heard.shown.push_back(token.token);
+    return token.stops || !complete || !complete(heard.shown);
   };
-  request.events.on_round = [&tally](const Round& round) {
+  request.events.on_round = [&tally, caps = request.draft](const Round& round) {
     if (round.tree.size() > 1) ++tally.rounds;
     if (round.tree.size() > 16) ++tally.wide;
     tally.accepted += round.accepted();
+    EXPECT_TRUE(caps.drafts || round.tree.size() == 1);
+    EXPECT_TRUE(caps.nodes == 0 || round.tree.size() <= caps.nodes);
+    EXPECT_TRUE(caps.depth == 0 || round.tree.depth() <= caps.depth);
   };
+  request.events.on_end = keep_end(device, heard.end);
   return request;
 }
 
-// The answers of one decoder, each against its verdict: tokens, finish reason, KV length and KV bits.
-void expect_verdicts(Decoder& decoder, const std::vector<JudgedRequest>& requests, const std::vector<Verdict>& verdicts,
-                     Tally& tally) {
-  std::vector<std::vector<std::int32_t>> shown(requests.size());
+// All at once, or one after the other while those before are on their way, and others come and go.
+void answer(Random& random, Batch& batch, const std::vector<GenerateRequest>& requests) {
+  if (draw(random, 0, 1) == 0) {
+    batch.generate(requests);
+    return;
+  }
+  std::vector<RequestId> strangers;
+  for (std::size_t next = 0; next < requests.size();) {
+    if (draw(random, 0, 2) == 0) batch.submit(requests[next++]);
+    if (draw(random, 0, 7) == 0)
+      strangers.push_back(batch.submit({.prompt = pick(random, requests).prompt, .options = {.max_tokens = 30}}));
+    batch.step();
+  }
+  for (RequestId stranger : strangers) batch.cancel(stranger);
+  while (batch.step()) continue;
+}
+
+// The answers of one batch, each against its verdict: tokens, finish reason, KV length and KV bits.
+void expect_verdicts(Random& random, Batch& batch, const std::vector<JudgedRequest>& requests,
+                     const std::vector<Verdict>& verdicts, Tally& tally) {
+  std::vector<Heard> heard(requests.size());
   std::vector<GenerateRequest> generate;
-  for (std::size_t i = 0; i < requests.size(); ++i) generate.push_back(to_generate(requests[i], shown[i], tally));
-  const std::vector<GenerateResult> results = decoder.generate(generate);
-  for (std::size_t i = 0; i < results.size(); ++i) {
+  for (std::size_t i = 0; i < requests.size(); ++i)
+    generate.push_back(to_generate(random, batch.device(), requests[i], verdicts[i], heard[i], tally));
+  answer(random, batch, generate);
+  for (std::size_t i = 0; i < requests.size(); ++i) {
     const Verdict& verdict = verdicts[i];
-    ASSERT_EQ(results[i].tokens, verdict.tokens);
-    EXPECT_EQ(shown[i], verdict.tokens);
-    EXPECT_EQ(name(results[i].finish_reason), verdict.finish);
-    const SequenceId sequence = decoder.sequence(static_cast<int>(i));
-    const auto length = static_cast<std::int64_t>(requests[i].prompt.size() + verdict.tokens.size()) - 1;
-    ASSERT_EQ(decoder.cache().length(sequence), length);
-    EXPECT_EQ(read_kv(decoder.device(), decoder.cache(), sequence, length), verdict.kv);
+    const EndedAnswer& end = heard[i].end;
+    ASSERT_TRUE(end.ended);
+    if (end.failure) std::rethrow_exception(end.failure);
+    ASSERT_EQ(end.result.tokens, verdict.tokens);
+    EXPECT_EQ(heard[i].shown, verdict.tokens);
+    EXPECT_EQ(name(end.result.finish_reason), verdict.finish);
+    ASSERT_EQ(end.length, static_cast<std::int64_t>(requests[i].prompt.size() + verdict.tokens.size()) - 1);
+    EXPECT_EQ(end.kv, verdict.kv);
+    EXPECT_TRUE(generate[i].cache || end.result.reused_tokens == 0);
     tally.tokens += static_cast<std::int64_t>(verdict.tokens.size());
+    tally.reused += end.result.reused_tokens;
     ++tally.by_finish[verdict.finish];
   }
-  EXPECT_EQ(decoder.cache().counts().reorder_fallbacks, 0);
-  decoder.cache().check_conservation();
+  EXPECT_EQ(batch.running() + batch.waiting(), 0);
+  EXPECT_EQ(batch.cache().counts().reorder_fallbacks, 0);
+  batch.cache().check_conservation();
 }
 
 struct LosslessCase {
@@ -315,29 +404,36 @@ TEST_P(Lossless, EveryWayOfDecodingGivesTheJudgesTokensAndCache) {
       judges_models.emplace(model, load_tiny(*judges_device, model));
     }
     const DType kv_type = pick(random, std::vector{DType::f16, DType::bf16, DType::f32});
-    const std::int64_t context = draw(random, 0, 9) == 0 ? kLongContext : kShortContext;
+    const std::int64_t context = draw(random, 0, 9) == 0 ? pick(random, kLongContexts) : kShortContext;
     std::vector<JudgedRequest> requests;
     std::vector<Verdict> verdicts;
-    std::vector<KnownAnswer> answers;
-    for (int i = draw(random, 1, kMaxLanes); i > 0; --i) {
-      requests.push_back(draw_request(random, company->teacher.config().vocabulary, kv_type, context));
-      verdicts.push_back(judge(judges_models.at(model), requests.back()));
-      answers.push_back({requests.back().prompt});
-      answers.back().tokens.insert(answers.back().tokens.end(), verdicts.back().tokens.begin(),
-                                   verdicts.back().tokens.end());
+    KnownAnswers answers;
+    for (int i = draw(random, 1, kMaxRequests); i > 0; --i) {
+      JudgedRequest request = draw_request(random, company->teacher.config().vocabulary, kv_type, context);
+      if (!requests.empty() && draw(random, 0, 1)) {
+        const std::size_t other = random() % requests.size();
+        share_beginning(random, requests[other], verdicts[other], request.prompt);
+      }
+      verdicts.push_back(judge(judges_models.at(model), request));
+      answers.learn(request.prompt, verdicts.back().tokens);
+      requests.push_back(std::move(request));
     }
     const std::int64_t before = tally.rounds;
     for (std::size_t i = 0; i <= kDrafters.size(); ++i) {
       const bool plain = i == kDrafters.size();
-      const Setting setting =
-          SettingDraw(random, *company, answers, kv_type, context, kDrafters[i % kDrafters.size()]).take();
+      const Setting setting = SettingDraw(random, *company, answers, static_cast<int>(requests.size()), kv_type,
+                                          context, kDrafters[i % kDrafters.size()])
+                                  .take();
       SCOPED_TRACE(::testing::Message() << "seed " << test.seed << ", scenario " << scenario << "." << i << ", "
                                         << name(model) << ", " << requests.size()
-                                        << " sequences: " << setting.description);
-      Decoder decoder(company->teacher, setting.decoder, plain ? Speculation{} : setting.speculation);
-      expect_verdicts(decoder, requests, verdicts, tally);
-      // Once more with what is left of the first time in caches and drafters.
-      if (!HasFailure() && draw(random, 0, 2) == 0) expect_verdicts(decoder, requests, verdicts, tally);
+                                        << " requests: " << setting.description);
+      Batch batch(company->teacher, setting.decoder, plain ? Speculation{} : setting.speculation);
+      const std::int64_t free = batch.cache().free_positions();
+      expect_verdicts(random, batch, requests, verdicts, tally);
+      // Once more with what is left of the first time in cache and drafters.
+      if (!HasFailure() && draw(random, 0, 2) == 0) expect_verdicts(random, batch, requests, verdicts, tally);
+      batch.forget();
+      EXPECT_EQ(batch.cache().free_positions(), free);
       if (HasFailure()) return;
     }
     if (!model.blocks) continue;
@@ -348,7 +444,9 @@ TEST_P(Lossless, EveryWayOfDecodingGivesTheJudgesTokensAndCache) {
   for (const auto& [finish, count] : tally.by_finish) finishes += fmt::format(" {} {}", finish, count);
   fmt::print("{} rounds with a tree, {} of more than 16 rows, {} drafted tokens accepted, {} tokens; ended by{}\n",
              tally.rounds, tally.wide, tally.accepted, tally.tokens, finishes);
-  fmt::print("{} of these rounds with a teacher in blocks, of {} formats\n", tally.in_blocks, tally.formats.size());
+  fmt::print("{} of these rounds with a teacher in blocks, of {} formats; {} tokens of prompts reused\n",
+             tally.in_blocks, tally.formats.size(), tally.reused);
+  expect_replays(*device);
 }
 
 std::vector<LosslessCase> cases() {
@@ -362,6 +460,9 @@ std::vector<LosslessCase> cases() {
       all.push_back({device, 1 + shard % 3, rounds / kShards + 1, 4 * shard + shard % 2,
                      20261115 + static_cast<std::uint32_t>(shard)});
   }
+  for (const NamedDevice& device : recording_devices())
+    for (int shard = 0; shard < 2; ++shard)
+      all.push_back({device, 2 + shard, kRecordedRounds / 2 + 1, shard, 20261117 + static_cast<std::uint32_t>(shard)});
   return all;
 }
 

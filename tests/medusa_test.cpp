@@ -25,10 +25,10 @@ using ::testing::Not;
 
 constexpr std::size_t kBest = 16;  // tokens a golden lists for each head and position
 
-// The first rows of a view, dense on the host, scaled.
-std::vector<float> scaled_rows(Device& device, ConstView view, std::int64_t rows, float scale) {
+// All rows of a view, dense on the host, scaled.
+std::vector<float> scaled_rows(Device& device, ConstView view, float scale) {
   std::vector<float> values;
-  for (std::int64_t r = 0; r < rows; ++r) {
+  for (std::int64_t r = 0; r < view.dim(0); ++r) {
     std::vector<float> row(static_cast<std::size_t>(view.dim(1)));
     download<float>(device, view.rows(r, 1), row);
     for (float value : row) values.push_back(value * scale);
@@ -44,7 +44,6 @@ std::vector<std::int32_t> best_tokens(const MedusaHead& head, ConstView logits) 
   device.top_k(logits, value, id);
   std::vector<std::int32_t> ids(static_cast<std::size_t>(rows * k));
   download<std::int32_t>(device, id, ids);
-  ids.resize(static_cast<std::size_t>(head.heads() * k));
   for (std::int32_t& i : ids) i = head.target_ids()[static_cast<std::size_t>(i)];
   return ids;
 }
@@ -53,7 +52,16 @@ class MedusaGolden : public ::testing::TestWithParam<std::tuple<HeadGolden, std:
  protected:
   const HeadGolden& golden() const { return std::get<0>(GetParam()); }
 
-  // hidden: [positions of the teacher's golden, hidden]. Checks the heads at each position of the golden.
+  // As many positions at once as a step of the device takes.
+  std::size_t most_together(const MedusaHead& head, std::size_t positions) const {
+    const auto rows = [&](std::int64_t count) { return head.heads() * bucket_for(*device_, count); };
+    std::int64_t count = largest_step(*device_, static_cast<std::int64_t>(positions));
+    while (count > 1 && largest_step(*device_, rows(count)) < rows(count)) --count;
+    return static_cast<std::size_t>(count);
+  }
+
+  // hidden: [positions of the teacher's golden, hidden]. Checks the heads at each position of the golden, one by one
+  // and several together.
   void expect_golden(const MedusaHead& head, const std::vector<float>& hidden, const std::string& bound) {
     const auto expected = golden_floats(golden().golden, "logits");  // [heads, positions, draft vocabulary]
     const auto best = golden_tokens(golden().golden, "best");        // [heads, positions, 16]
@@ -61,23 +69,28 @@ class MedusaGolden : public ::testing::TestWithParam<std::tuple<HeadGolden, std:
     const std::int64_t width = teacher_.config().hidden, count = static_cast<std::int64_t>(hidden.size()) / width;
     Tensor states = device_->tensor(DType::f32, {count, width});
     upload<float>(*device_, hidden, states);
-    MedusaWorkspace workspace(head);
+    const auto vocabulary = static_cast<std::size_t>(head.draft_vocabulary());
     float largest = 0;
-    for (std::size_t p = 0; p < positions.size(); ++p) {
-      const ConstView logits = head.forward(states, positions[p], workspace);
-      const auto got = scaled_rows(*device_, logits, head.heads(), head.logit_scale());
-      const auto got_best = best_tokens(head, logits);
-      const auto vocabulary = static_cast<std::size_t>(head.draft_vocabulary());
-      for (std::size_t k = 0; k < static_cast<std::size_t>(head.heads()); ++k) {
-        const std::size_t at = k * positions.size() + p;
-        for (std::size_t i = 0; i < vocabulary; ++i) {
-          const float difference = std::fabs(got[k * vocabulary + i] - expected[at * vocabulary + i]);
-          largest = std::isnan(difference) ? INFINITY : std::max(largest, difference);
-        }
-        EXPECT_TRUE(std::equal(best.begin() + static_cast<std::ptrdiff_t>(at * kBest),
-                               best.begin() + static_cast<std::ptrdiff_t>((at + 1) * kBest),
-                               got_best.begin() + static_cast<std::ptrdiff_t>(k * kBest)))
-            << "head " << k << " at position " << positions[p];
+    for (std::size_t together : {std::size_t{1}, most_together(head, positions.size())}) {
+      MedusaWorkspace workspace(head, static_cast<std::int64_t>(together));
+      for (std::size_t first = 0; first < positions.size(); first += together) {
+        const auto rows = std::span(positions).subspan(first, std::min(together, positions.size() - first));
+        const ConstView logits = head.forward(states, rows, workspace);
+        const auto got = scaled_rows(*device_, logits, head.logit_scale());
+        const auto got_best = best_tokens(head, logits);
+        const auto stride = static_cast<std::size_t>(bucket_for(*device_, std::ssize(rows)));
+        for (std::size_t k = 0; k < static_cast<std::size_t>(head.heads()); ++k)
+          for (std::size_t p = 0; p < rows.size(); ++p) {
+            const std::size_t row = k * stride + p, at = k * positions.size() + first + p;
+            for (std::size_t i = 0; i < vocabulary; ++i) {
+              const float difference = std::fabs(got[row * vocabulary + i] - expected[at * vocabulary + i]);
+              largest = std::isnan(difference) ? INFINITY : std::max(largest, difference);
+            }
+            EXPECT_TRUE(std::equal(best.begin() + static_cast<std::ptrdiff_t>(at * kBest),
+                                   best.begin() + static_cast<std::ptrdiff_t>((at + 1) * kBest),
+                                   got_best.begin() + static_cast<std::ptrdiff_t>(row * kBest)))
+                << "head " << k << " at position " << rows[p] << ", " << together << " together";
+          }
       }
     }
     const float allowed = golden_floats(golden().golden, bound)[0];

@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "decode/decoder.h"
+#include "decode/batch.h"
 #include "decode/eagle3_drafter.h"
 #include "decode/medusa_drafter.h"
 #include "decode/model_drafter.h"
@@ -43,16 +43,14 @@ class CountedLevels final : public Drafter {
   std::string_view name() const override { return inner_->name(); }
   FeatureWishes wishes() const override { return inner_->wishes(); }
   int max_depth() const override { return inner_->max_depth(); }
-  std::int64_t resumable(std::int64_t length) const override { return inner_->resumable(length); }
-  void rewind(std::int64_t length) override { inner_->rewind(length); }
-  void committed(const CommittedRows& rows) override { inner_->committed(rows); }
-  void begin_round(std::span<const std::int32_t> tokens) override { inner_->begin_round(tokens); }
-  std::vector<std::vector<DraftToken>> expand(const Candidates& candidates, std::span<const int> nodes,
-                                              int branch) override {
-    ++*levels_;
-    return inner_->expand(candidates, nodes, branch);
+  std::int64_t round_rows() const override { return inner_->round_rows(); }
+  std::unique_ptr<DraftSequence> open(SequenceId sequence, std::span<const std::int32_t> prompt) override {
+    return inner_->open(sequence, prompt);
   }
-  void end_round(const TokenTree& tree, std::span<const Visit> visits) override { inner_->end_round(tree, visits); }
+  std::vector<Guesses> expand(std::span<const DraftJob> jobs) override {
+    ++*levels_;
+    return inner_->expand(jobs);
+  }
 
  private:
   std::unique_ptr<Drafter> inner_;
@@ -78,27 +76,30 @@ struct WatchedRound {
 
 class Synchronisations : public ::testing::TestWithParam<WatchedDevice> {
  protected:
-  std::unique_ptr<Drafter> drafter(const std::string& kind, const TreeOptions& tree) const {
+  std::unique_ptr<Drafter> drafter(const std::string& kind, const TreeOptions& tree, KvCache& cache,
+                                   int sequences) const {
     if (kind == "ngram") return std::make_unique<NgramDrafter>();
-    if (kind == "medusa") return std::make_unique<MedusaDrafter>(*company_.medusa_head, 8);
+    if (kind == "medusa") return std::make_unique<MedusaDrafter>(*company_.medusa_head, 8, sequences);
     if (kind == "eagle3")
-      return std::make_unique<Eagle3Drafter>(*company_.eagle3_head,
-                                             Eagle3DrafterOptions{.context = kContext, .tree = tree});
+      return std::make_unique<Eagle3Drafter>(
+          *company_.eagle3_head, cache,
+          Eagle3DrafterOptions{.context = kContext, .tree = tree, .sequences = sequences});
     const Transformer& model = kind == "self" ? company_.teacher : company_.draft_model();
-    return std::make_unique<ModelDrafter>(model, ModelDrafterOptions{.context = kContext, .tree = tree});
+    return std::make_unique<ModelDrafter>(
+        model, cache, ModelDrafterOptions{.context = kContext, .tree = tree, .sequences = sequences});
   }
   Speculation speculation(const std::string& kind, const TreeOptions& tree) {
     if (kind == "none") return {};
-    return {tree, [=, this] {
+    return {tree, [=, this](KvCache& cache, int sequences) {
               DrafterSet set;
-              set.push_back(std::make_unique<CountedLevels>(drafter(kind, tree), levels_));
+              set.push_back(std::make_unique<CountedLevels>(drafter(kind, tree, cache, sequences), levels_));
               return set;
             }};
   }
 
   // What rounds cost, from the end of the prompt or of the round before.
   std::vector<WatchedRound> watch(const std::string& kind, const TreeOptions& tree, GenerateOptions options = {}) {
-    Decoder decoder(company_.teacher, {.context = kContext}, speculation(kind, tree));
+    Batch decoder(company_.teacher, {.context = kContext}, speculation(kind, tree));
     std::vector<WatchedRound> rounds;
     std::int64_t heard = 0;
     CallCounts last;
@@ -192,7 +193,7 @@ TEST_P(Synchronisations, SeveralConversationsAreAcceptedWithOneWait) {
                                                 {.sampling = {.temperature = 0.7f}, .max_tokens = kTokens},
                                                 {.max_tokens = kTokens, .logprobs = 2},
                                                 {.max_tokens = kTokens}};
-  Decoder decoder(company_.teacher, {.context = kContext, .lanes = static_cast<int>(options.size())});
+  Batch decoder(company_.teacher, {.context = kContext, .parallel = static_cast<int>(options.size())});
   std::int64_t prompts_read = 0, before = 0;
   std::vector<GenerateRequest> requests;
   for (const GenerateOptions& drawn : options) {
@@ -212,7 +213,7 @@ TEST_P(Synchronisations, ACommitMovesAllLayersInOneCall) {
   std::int64_t most = 0;
   for (const WatchedRound& round : watch("eagle3", tree)) EXPECT_LE(round.device.kv_copies, 1);
   for (const WatchedRound& round : watch("self", tree)) {
-    EXPECT_LE(round.device.kv_copies, 2) << "the teacher's cache, and the draft model's";
+    EXPECT_LE(round.device.kv_copies, 2) << "the teacher's memory, and the draft model's";
     most = std::max(most, round.device.kv_copies);
   }
   EXPECT_GE(most, 1) << "no round moved anything";
@@ -222,10 +223,10 @@ TEST_P(Synchronisations, ReadingTheLargestLogitsAloneChangesNoText) {
   const GenerateOptions greedy{.max_tokens = 60};
   GenerateOptions reads_all = greedy;
   reads_all.logprobs = 0;
-  const Tokens expected = Decoder(company_.teacher, {.context = kContext}).generate(kPrompt, reads_all).tokens;
+  const Tokens expected = Batch(company_.teacher, {.context = kContext}).generate(kPrompt, reads_all).tokens;
   for (const std::string kind : {"none", "ngram", "medusa", "eagle3", "model", "self"})
     for (const TreeOptions& tree : watched_trees()) {
-      Decoder decoder(company_.teacher, {.context = kContext}, speculation(kind, tree));
+      Batch decoder(company_.teacher, {.context = kContext}, speculation(kind, tree));
       EXPECT_EQ(decoder.generate(kPrompt, greedy).tokens, expected) << kind;
     }
 }
@@ -252,23 +253,35 @@ class BrokenTrees final : public PassingDevice {
 };
 
 // Guesses what the answer says, or never.
-class Prophet final : public Drafter {
+class Prophecy final : public LoneSequence {
+ public:
+  Prophecy(const Tokens& answer, bool right) : answer_(&answer), right_(right) {}
+
+  bool reused(std::span<const std::int32_t>) override { return false; }
+  void committed(const CommittedRows&) override {}
+  void begin_round(const DraftRound& round) override { drawn_ = round.tokens.size() - kPrompt.size(); }
+  Guesses expand(const Candidates& candidates, std::span<const int> nodes, int) override {
+    const std::int32_t next = (*answer_)[drawn_ + static_cast<std::size_t>(candidates[nodes[0]].depth)];
+    return {nodes.size(), {{right_ ? next : (next + 1) % 64, -0.1}}};
+  }
+
+ private:
+  const Tokens* answer_;
+  bool right_;
+  std::size_t drawn_ = 0;
+};
+class Prophet final : public LoneDrafter {
  public:
   Prophet(Tokens answer, bool right) : answer_(std::move(answer)), right_(right) {}
 
   std::string_view name() const override { return "prophet"; }
-  void rewind(std::int64_t) override {}
-  void committed(const CommittedRows&) override {}
-  void begin_round(std::span<const std::int32_t> tokens) override { drawn_ = tokens.size() - kPrompt.size(); }
-  std::vector<std::vector<DraftToken>> expand(const Candidates& candidates, std::span<const int> nodes, int) override {
-    const std::int32_t next = answer_[drawn_ + static_cast<std::size_t>(candidates[nodes[0]].depth)];
-    return {nodes.size(), {{right_ ? next : (next + 1) % 64, -0.1}}};
+  std::unique_ptr<DraftSequence> open(SequenceId, std::span<const std::int32_t>) override {
+    return std::make_unique<Prophecy>(answer_, right_);
   }
 
  private:
   Tokens answer_;
   bool right_;
-  std::size_t drawn_ = 0;
 };
 
 class BrokenLogits : public ::testing::TestWithParam<bool> {
@@ -280,18 +293,18 @@ class BrokenLogits : public ::testing::TestWithParam<bool> {
     const auto device = make_cpu_device();
     const Transformer teacher = load_tiny(*device, {"smollm2"});
     vocabulary_ = teacher.config().vocabulary;
-    answer_ = Decoder(teacher, {.context = kContext}).generate(kPrompt, {.max_tokens = 40}).tokens;
+    answer_ = Batch(teacher, {.context = kContext}).generate(kPrompt, {.max_tokens = 40}).tokens;
   }
   Tokens decode(float value, bool right, const GenerateOptions& options) {
     std::unique_ptr<Device> device = std::make_unique<BrokenTrees>(make_cpu_device(), vocabulary_, value);
     if (!GetParam()) device = make_remote_device(std::move(device));
     const Transformer teacher = load_tiny(*device, {"smollm2"});
-    const auto drafters = [&] {
+    const auto drafters = [&](KvCache&, int) {
       DrafterSet set;
       set.push_back(std::make_unique<Prophet>(answer_, right));
       return set;
     };
-    Decoder decoder(teacher, {.context = kContext}, {{.shape = TreeShape::chain, .nodes = 4, .depth = 3}, drafters});
+    Batch decoder(teacher, {.context = kContext}, {{.shape = TreeShape::chain, .nodes = 4, .depth = 3}, drafters});
     return decoder.generate(kPrompt, options).tokens;
   }
 

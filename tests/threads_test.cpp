@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "decode/decoder.h"
+#include "decode/batch.h"
 #include "decode/eagle3_drafter.h"
 #include "decode/medusa_drafter.h"
 #include "decode/model_drafter.h"
@@ -23,20 +23,21 @@ using Answers = std::vector<std::vector<std::int32_t>>;
 constexpr std::int64_t kContext = 128;
 constexpr int kTokens = 16;
 
-DrafterSet drafters(const std::string& kind, const Company& company, const TreeOptions& tree) {
+DrafterSet drafters(const std::string& kind, const Company& company, const TreeOptions& tree, KvCache& cache,
+                    int sequences) {
   DrafterSet set;
   if (kind == "ngram") set.push_back(std::make_unique<NgramDrafter>());
-  if (kind == "medusa") set.push_back(std::make_unique<MedusaDrafter>(*company.medusa_head, 10));
+  if (kind == "medusa") set.push_back(std::make_unique<MedusaDrafter>(*company.medusa_head, 10, sequences));
   if (kind == "eagle3")
-    set.push_back(
-        std::make_unique<Eagle3Drafter>(*company.eagle3_head, Eagle3DrafterOptions{.context = kContext, .tree = tree}));
+    set.push_back(std::make_unique<Eagle3Drafter>(
+        *company.eagle3_head, cache, Eagle3DrafterOptions{.context = kContext, .tree = tree, .sequences = sequences}));
   if (kind == "model")
-    set.push_back(
-        std::make_unique<ModelDrafter>(company.draft_model(), ModelDrafterOptions{.context = kContext, .tree = tree}));
+    set.push_back(std::make_unique<ModelDrafter>(
+        company.draft_model(), cache, ModelDrafterOptions{.context = kContext, .tree = tree, .sequences = sequences}));
   return set;
 }
 
-// Two prompts in one decoder; "none" decodes token by token.
+// Two prompts in one batch; "none" decodes token by token.
 Answers answers(const std::string& kind, int threads) {
   const auto device = make_cpu_device({.threads = threads});
   const Company company(*device, {"llama2"});
@@ -44,14 +45,16 @@ Answers answers(const std::string& kind, int threads) {
   Speculation speculation;
   if (kind != "none") {
     speculation.tree = {.shape = TreeShape::dynamic, .nodes = 12, .depth = 4, .expand = 3};
-    speculation.drafters = [&] { return drafters(kind, company, speculation.tree); };
+    speculation.drafters = [&](KvCache& cache, int sequences) {
+      return drafters(kind, company, speculation.tree, cache, sequences);
+    };
   }
-  Decoder decoder(company.teacher, {.context = kContext, .lanes = 2}, speculation);
+  Batch batch(company.teacher, {.context = kContext, .parallel = 2}, speculation);
   const GenerateOptions options{.max_tokens = kTokens};
   const std::vector<GenerateRequest> requests = {{.prompt = first, .options = options},
                                                  {.prompt = second, .options = options}};
   Answers all;
-  for (const GenerateResult& result : decoder.generate(requests)) all.push_back(result.tokens);
+  for (const GenerateResult& result : batch.generate(requests)) all.push_back(result.tokens);
   return all;
 }
 

@@ -6,9 +6,9 @@
 //     std::cout << text << std::flush;
 //   }});
 //
-// Errors are those of error.h. An engine and its conversations may be used by any thread: they take turns, so a call waits
-// until the answer before it is complete. Only destroying and moving an object is for the one who has it alone. A
-// conversation keeps its engine alive.
+// Errors are those of error.h. An engine and its conversations may be used by any thread: they take turns, so a call
+// waits until the answer before it is complete. Only destroying and moving an object is for the one who has it alone,
+// and requests that are answered together (Requests) are for one thread at a time. All keep their engine alive.
 #pragma once
 
 #include <espalier/error.h>
@@ -41,8 +41,8 @@ struct OpenOptions {
   std::function<void(std::string_view work, double share)> on_progress = {};
 };
 
-// Who guesses ahead, as the flags of `espalier generate` with these names do (docs/drafters.md). An empty text, 0, means
-// what the program would choose.
+// Who guesses ahead, as the flags of `espalier generate` with these names do (docs/drafters.md). An empty text, 0,
+// means what the program would choose.
 struct Drafts {
   std::string draft = "auto";  // "none", "ngram", "medusa", "eagle3", "model", several with + between
   std::string tree = {};       // "chain", "static:FILE" or "dynamic"
@@ -63,7 +63,7 @@ struct ConversationOptions {
 
 // One answer: how it is drawn, when it ends, and who listens.
 struct AnswerOptions {
-  float temperature = 0;  // 0: the most probable token, always
+  float temperature = 0;   // 0: the most probable token, always
   std::int64_t top_k = 0;  // 0: all
   float top_p = 1;
   float min_p = 0;
@@ -76,11 +76,11 @@ struct AnswerOptions {
   std::vector<std::string> stop = {};  // the answer ends before the first of these
   bool ignore_eos = false;             // the model's own end tokens do not end it
   bool loop_guard = false;             // three equal stretches of 32 tokens or more in a row end it (Reply::loops)
-  bool drop_oldest = false;            // a chat that has outgrown the context loses its oldest turns instead of throwing
-  int logprobs = -1;                   // alternatives reported with each token, up to 1000; -1: no log-probabilities
+  bool drop_oldest = false;  // a chat that has outgrown the context loses its oldest turns instead of throwing
+  int logprobs = -1;         // alternatives reported with each token, up to 1000; -1: no log-probabilities
 
   // Called while the answer is made: whole characters as they become known, and whether to stop. What they throw ends
-  // the answer. They must not use the same engine.
+  // the answer. They must not use the same engine; those of a request may submit and cancel.
   std::function<void(std::string_view text)> on_text = {};
   std::function<bool()> cancelled = {};
 };
@@ -100,10 +100,10 @@ struct TokenProbabilities {
 
 struct ReplyStatistics {
   std::int64_t prompt_tokens = 0;
-  std::int64_t reused_tokens = 0;  // of the prompt, already computed by an earlier turn
-  double prefill_seconds = 0;      // until the first token
-  double decode_seconds = 0;       // the rest
-  std::int64_t rounds = 0;         // steps of the model after the prompt
+  std::int64_t reused_tokens = 0;    // of the prompt, already computed by an earlier turn
+  double prefill_seconds = 0;        // until the first token
+  double decode_seconds = 0;         // the rest
+  std::int64_t rounds = 0;           // steps of the model after the prompt
   std::int64_t drafted_tokens = 0;   // that were guessed and verified
   std::int64_t accepted_tokens = 0;  // of those, the ones that became text
   std::string drafters = {};         // "eagle3+ngram"; "none"
@@ -113,8 +113,8 @@ struct Reply {
   std::string text = {};
   std::vector<std::int32_t> tokens = {};  // an end token included
   End end = End::length;
-  bool loops = false;              // the loop guard ended it
-  std::int64_t dropped_turns = 0;  // the oldest of the conversation, to make room for it
+  bool loops = false;                             // the loop guard ended it
+  std::int64_t dropped_turns = 0;                 // the oldest of the conversation, to make room for it
   std::vector<TokenProbabilities> logprobs = {};  // one per token, where asked for
   ReplyStatistics statistics = {};
 };
@@ -148,6 +148,58 @@ class Conversation {
   std::unique_ptr<State> state_;
 };
 
+struct RequestsOptions {
+  int parallel = 4;                     // answers at once, 1 to 256, each with KV memory for the context; others wait
+  std::string template_variables = {};  // as in ConversationOptions
+  std::string date = {};
+  Drafts drafts = {};
+};
+
+// What is to be answered: a chat, whose last message is the user's, or a text as it is, continued. One of them is
+// empty.
+struct Prompt {
+  std::vector<Message> messages = {};
+  std::string text = {};
+};
+
+using RequestId = std::int64_t;
+
+// An answer that has ended.
+struct Ending {
+  RequestId id = 0;
+  Reply reply = {};        // where it failed: as far as it came
+  std::string error = {};  // why it failed, in one line; empty: it did not
+};
+
+// Questions that are answered together, which takes less time than one after the other and gives the same texts. They
+// join and leave at any step; one that fails ends alone. One thread at a time, which takes turns with the engine's
+// conversations step by step. Destroying it drops what has not ended, and nobody hears of that.
+class Requests {
+ public:
+  Requests(Requests&&) noexcept;
+  Requests& operator=(Requests&&) noexcept;
+  ~Requests();
+
+  // Returns at once: answers are made by step(). Wrong options, and a prompt that can never be answered, throw here and
+  // join nothing. on_end is called once, after all other callbacks; it may submit and cancel, and what it throws leaves
+  // the step() that called it, when that is done.
+  RequestId submit(const Prompt& prompt, const AnswerOptions& options = {},
+                   std::function<void(const Ending&)> on_end = {});
+  // The answer ends with the next step, as far as it came (End::cancelled). One that has ended already is no error.
+  void cancel(RequestId id);
+  // Some more tokens for everybody. False: all have ended.
+  bool step();
+  // Steps until all have ended, those included that callbacks submit.
+  void run();
+
+ private:
+  friend class Engine;
+  struct State;
+  explicit Requests(std::unique_ptr<State> state);
+  State& state() const;
+  std::unique_ptr<State> state_;
+};
+
 // A model, opened.
 class Engine {
  public:
@@ -156,6 +208,8 @@ class Engine {
 
   // Any number of conversations; each has KV memory of its own.
   Conversation converse(const ConversationOptions& options = {}) const;
+  // Likewise.
+  Requests requests(const RequestsOptions& options = {}) const;
 
   std::int64_t context() const;     // positions
   std::int64_t vocabulary() const;  // tokens
@@ -165,10 +219,11 @@ class Engine {
 
  private:
   friend class Conversation;
+  friend class Requests;
   struct State;
   explicit Engine(std::shared_ptr<State> state);
   State& state() const;
-  std::shared_ptr<State> state_;  // shared with the conversations, which outlive it if they like
+  std::shared_ptr<State> state_;  // shared with what was made on it, which outlives it if it likes
 };
 
 // "0.1.0".

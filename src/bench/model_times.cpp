@@ -59,16 +59,22 @@ std::vector<std::byte> random_elements(DType type, std::int64_t count) {
 }
 
 // Guesses that cost nothing: what is left is the growing of the tree.
-class FreeDrafter final : public Drafter {
+class FreeSequence final : public LoneSequence {
  public:
-  std::string_view name() const override { return "free"; }
-  void rewind(std::int64_t) override {}
+  bool reused(std::span<const std::int32_t>) override { return false; }
   void committed(const CommittedRows&) override {}
-  void begin_round(std::span<const std::int32_t>) override {}
-  std::vector<std::vector<DraftToken>> expand(const Candidates&, std::span<const int> nodes, int branch) override {
+  void begin_round(const DraftRound&) override {}
+  Guesses expand(const Candidates&, std::span<const int> nodes, int branch) override {
     std::vector<DraftToken> guesses;
     for (int i = 0; i < branch; ++i) guesses.push_back({i, -0.5 - i});
-    return std::vector<std::vector<DraftToken>>(nodes.size(), guesses);
+    return Guesses(nodes.size(), guesses);
+  }
+};
+class FreeDrafter final : public LoneDrafter {
+ public:
+  std::string_view name() const override { return "free"; }
+  std::unique_ptr<DraftSequence> open(SequenceId, std::span<const std::int32_t>) override {
+    return std::make_unique<FreeSequence>();
   }
 };
 
@@ -206,10 +212,13 @@ double StepBench::grow(std::int64_t rows) {
   DrafterSet drafters;
   drafters.push_back(std::make_unique<FreeDrafter>());
   const TreeOptions options{.shape = TreeShape::dynamic, .nodes = static_cast<int>(rows), .branch = 4};
-  const RoundLimits limits{.rows = static_cast<int>(rows),
-                           .depth = options.depth,
-                           .vocabulary = static_cast<std::int32_t>(model_->config().vocabulary)};
-  return seconds_of([&] { grow_tree(0, options, limits, drafters); });
+  std::vector<std::unique_ptr<DraftSequence>> sequences;
+  sequences.push_back(drafters[0]->open(0, {}));
+  const GrowthJob job{.limits = {.rows = static_cast<int>(rows),
+                                 .depth = options.depth,
+                                 .vocabulary = static_cast<std::int32_t>(model_->config().vocabulary)},
+                      .sequences = sequences};
+  return seconds_of([&] { grow_candidates(std::span(&job, 1), options, drafters)[0].best(max_rows(options)); });
 }
 
 double StepBench::tensorise(std::size_t context, std::int64_t rows) {
@@ -271,12 +280,12 @@ LoopBench::LoopBench(const OpenEngine& engine, const Drafting* drafting, const B
       cancelled_(std::move(cancelled)),
       plain_(*engine.model, decoder_options(engine, plain_positions(sizes))) {
   if (drafting != nullptr)
-    drafted_ = std::make_unique<Decoder>(
+    drafted_ = std::make_unique<Batch>(
         *engine.model, decoder_options(engine, sizes.prompt + kDraftedAnswer + max_rows(drafting->tree())),
         drafting->speculation());
 }
 
-GenerateResult LoopBench::generate(Decoder& decoder, std::int64_t prompt, std::int64_t answer, GenerateEvents events) {
+GenerateResult LoopBench::generate(Batch& decoder, std::int64_t prompt, std::int64_t answer, GenerateEvents events) {
   const std::int64_t vocabulary = engine_->model->config().vocabulary;
   std::vector<std::int32_t> tokens(static_cast<std::size_t>(prompt));
   for (std::int64_t i = 0; i < prompt; ++i)
@@ -284,7 +293,7 @@ GenerateResult LoopBench::generate(Decoder& decoder, std::int64_t prompt, std::i
   tokens[0] = next_prompt_;
   next_prompt_ = static_cast<std::int32_t>((next_prompt_ + 1) % vocabulary);
   events.cancelled = cancelled_;
-  return decoder.generate(tokens, {.max_tokens = answer}, events);
+  return decoder.generate({.prompt = tokens, .options = {.max_tokens = answer}, .events = events, .cache = false});
 }
 
 double LoopBench::prefill() {

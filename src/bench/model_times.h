@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "decode/decoder.h"
+#include "decode/batch.h"
 #include "engine/drafting.h"
 #include "engine/engine.h"
 #include "model/transformer.h"
@@ -107,13 +107,13 @@ class LoopBench {
   RoundSample round();                         // with drafts
 
  private:
-  GenerateResult generate(Decoder& decoder, std::int64_t prompt, std::int64_t answer, GenerateEvents events);
+  GenerateResult generate(Batch& decoder, std::int64_t prompt, std::int64_t answer, GenerateEvents events);
 
   const OpenEngine* engine_;
   BenchSizes sizes_;
   std::function<bool()> cancelled_;
-  Decoder plain_;
-  std::unique_ptr<Decoder> drafted_;
+  Batch plain_;
+  std::unique_ptr<Batch> drafted_;
   std::int32_t next_prompt_ = 0;  // every prompt begins with another token: nothing is left in the cache
 };
 

@@ -23,6 +23,8 @@
 namespace espalier {
 namespace {
 
+constexpr int kMostParallel = 1024;  // each has a thread, which mostly waits
+
 struct EvalFlags {
   EvalRequest request = {};  // without `engine`
   EngineFlags engine = {};
@@ -127,6 +129,9 @@ int run_eval(const EvalFlags& flags) {
 // The exit code is 1 when a turn differs or when an experiment failed. Of other ranks than the first it is 0 when all
 // results are there, whatever they say.
 int run_suite_command(const EvalFlags& flags) {
+  if (flags.request.parallel != 1)
+    input_error("--parallel {}: not with --suite, which times one conversation at a time, expected 1",
+                flags.request.parallel);
   const RankPlace place = place_from(process_environment);
   EvalRequest base = flags.complete_request(place);
   const SuiteRequest suite = suite_request(flags.suite);
@@ -183,6 +188,10 @@ void add_run_flags(CLI::App& run, EvalRequest& request) {
       ->type_name("N");
   run.add_option("--skip", request.skip, "leave out the first N prompts")
       ->check(CLI::NonNegativeNumber)
+      ->type_name("N");
+  run.add_option("--parallel", request.parallel, "answer N conversations at once, in one batch: the same tokens")
+      ->check(CLI::Range(1, kMostParallel))
+      ->capture_default_str()
       ->type_name("N");
   run.add_flag("--raw", request.raw, "the prompts as they are, without the model's chat template; single turns only");
   run.add_option("--rank-timeout", request.rank_timeout,

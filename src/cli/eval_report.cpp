@@ -56,6 +56,26 @@ std::vector<PaperTable> paper_throughput() {
   return file ? read_suite(*file).front().paper : std::vector<PaperTable>{};
 }
 
+// How many conversations a run answered at once. Runs of earlier versions do not say it.
+std::int64_t parallel_of(const ReportRun& run) {
+  const auto manifest = nlohmann::json::parse(run.manifest);
+  const nlohmann::json::json_pointer place("/configuration/parallel");
+  const bool known = manifest.contains(place) && manifest.at(place).is_number_integer();
+  return known ? manifest.at(place).get<std::int64_t>() : 1;
+}
+
+// Seconds in company do not compare with others.
+void check_same_parallel(const std::vector<ReportSource>& sources) {
+  const ReportRun* first = nullptr;
+  for (const ReportSource& source : sources)
+    for (const ReportRun& run : source.runs) {
+      if (first == nullptr) first = &run;
+      if (parallel_of(run) != parallel_of(*first))
+        input_error("{}: a run with --parallel {}, expected {} as in {}", run.path.string(), parallel_of(run),
+                    parallel_of(*first), first->path.string());
+    }
+}
+
 }  // namespace
 
 void add_report_flags(CLI::App& app, ReportFlags& flags) {
@@ -74,6 +94,7 @@ void add_report_flags(CLI::App& app, ReportFlags& flags) {
 int run_report(const ReportFlags& flags) {
   ReportFolder folder(flags.out, flags.force);
   const std::vector<ReportSource> sources = read_sources({flags.runs.begin(), flags.runs.end()});
+  check_same_parallel(sources);
   const auto words = std::make_shared<ModelWords>(flags.model);
   ReportOptions options{.paper = paper_throughput(), .embedded_bytes = flags.embed};
   options.words = [words](const nlohmann::ordered_json& configuration) { return (*words)(configuration); };

@@ -101,7 +101,7 @@ int run_perplexity(const PerplexityFlags& flags) {
   OpenEngine engine = open_engine(options, &screen);
   engine.decoder.scored_rows = kScoredRows;
   const std::vector<TextWindow> text = read_windows(input, flags, windows, *engine.text->tokenizer);
-  Decoder decoder(*engine.model, engine.decoder);
+  Batch decoder(*engine.model, engine.decoder);
   LogprobFile logprobs(flags.logprobs, flags.existing);
   const RunningMean surprise =
       measure_surprise(text, decoder, screen, [&](const CountedToken& token) { logprobs.add(token); });

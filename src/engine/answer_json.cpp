@@ -26,7 +26,7 @@ Json logprobs_json(const std::vector<Logprobs>& all, const Tokenizer& tokenizer)
 }
 
 // The mask is what `auto` came to, for this device and budget.
-Json options_json(const ModeOptions& modes, const Decoder& decoder) {
+Json options_json(const ModeOptions& modes, const Batch& decoder) {
   return {{"attention", modes.attention}, {"cache", modes.cache},
           {"reorder", modes.reorder},     {"mask", decoder.form().mask == MaskForm::dense ? "dense" : "list"},
           {"checked", modes.checked},     {"invariants", modes.invariants == "on"}};

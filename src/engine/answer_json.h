@@ -15,7 +15,7 @@ double tokens_per_second(const GenerateResult& result);
 // Who drafted, on which decoder.
 struct RunFacts {
   const OpenEngine& engine;
-  const Decoder& decoder;
+  const Batch& decoder;
   std::string draft;  // "eagle3+ngram", "none"
   std::uint64_t seed = 0;
   bool logprobs = false;          // log-probabilities were asked for

@@ -58,7 +58,7 @@ void Answering::restore(std::vector<ChatMessage> messages) {
 
 // Once without speculation, on a decoder of its own, heard by nobody.
 void Answering::rehearse(const std::string& prompt, bool raw, const TextOptions& options, const TextEvents& events) {
-  Decoder plain(*engine_->model, engine_->decoder);
+  Batch plain(*engine_->model, engine_->decoder);
   Session session = session_.on(plain);
   const TextResult known = turn(session, prompt, raw, options, {.cancelled = events.cancelled});
   drafting_->learn(known.prompt, known.generated.tokens);

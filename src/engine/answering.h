@@ -40,7 +40,7 @@ class Answering {
 
   const std::string& system() const { return system_; }  // empty: the template's own
   const std::vector<ChatMessage>& history() const { return session_.history(); }
-  const Decoder& decoder() const { return decoder_; }
+  const Batch& decoder() const { return decoder_; }
 
  private:
   void rehearse(const std::string& prompt, bool raw, const TextOptions& options, const TextEvents& events);
@@ -48,7 +48,7 @@ class Answering {
   const OpenEngine* engine_;
   Drafting* drafting_;
   std::string system_;
-  Decoder decoder_;
+  Batch decoder_;
   Session session_;
 };
 

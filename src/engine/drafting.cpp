@@ -169,9 +169,8 @@ TreeFacts Drafting::tree_facts() const {
   return facts;
 }
 
-void Drafting::learn(std::vector<std::int32_t> prompt, const std::vector<std::int32_t>& answer) {
-  answer_.tokens = std::move(prompt);
-  answer_.tokens.insert(answer_.tokens.end(), answer.begin(), answer.end());
+void Drafting::learn(std::span<const std::int32_t> prompt, std::span<const std::int32_t> answer) {
+  answers_.learn(prompt, answer);
 }
 
 // Draft steps attend the way the teacher's do.
@@ -183,54 +182,48 @@ StepForm Drafting::form() const {
   return {.attention = options.attention, .mask = dense ? MaskForm::dense : MaskForm::list};
 }
 
-std::function<std::unique_ptr<Drafter>()> Drafting::factory(const std::string& drafter) const {
+std::unique_ptr<Drafter> Drafting::make(const std::string& drafter, KvCache& cache, int sequences) const {
   const auto vocabulary = static_cast<std::int32_t>(engine_->model->config().vocabulary);
   const DecoderOptions& options = engine_->decoder;
-  if (drafter == "ngram") return [] { return std::make_unique<NgramDrafter>(); };
-  if (drafter == "hostile") return [=, this] { return std::make_unique<HostileDrafter>(seed_, vocabulary); };
+  if (drafter == "ngram") return std::make_unique<NgramDrafter>();
+  if (drafter == "hostile") return std::make_unique<HostileDrafter>(seed_, vocabulary);
   if (drafter == "oracle")
-    return [=, this] {
-      return std::make_unique<OracleDrafter>(
-          &answer_, OracleOptions{.profile = plan_.oracle_profile, .seed = seed_, .vocabulary = vocabulary});
-    };
+    return std::make_unique<OracleDrafter>(
+        &answers_, OracleOptions{.profile = plan_.oracle_profile, .seed = seed_, .vocabulary = vocabulary});
   if (drafter == "medusa")
-    return [this] { return std::make_unique<MedusaDrafter>(*medusa_, static_cast<int>(most_guesses(tree()))); };
+    return std::make_unique<MedusaDrafter>(*medusa_, static_cast<int>(most_guesses(tree())), sequences);
   if (drafter == "eagle3")
-    return [&options, this] {
-      return std::make_unique<Eagle3Drafter>(*eagle3_, Eagle3DrafterOptions{.context = options.context,
-                                                                            .kv_type = options.kv_type,
-                                                                            .window = plan_.options.window.value_or(0),
-                                                                            .form = form(),
-                                                                            .kv = options.kv,
-                                                                            .tree = tree(),
-                                                                            .invariants = options.invariants});
-    };
+    return std::make_unique<Eagle3Drafter>(*eagle3_, cache,
+                                           Eagle3DrafterOptions{.context = options.context,
+                                                                .kv_type = options.kv_type,
+                                                                .window = plan_.options.window.value_or(0),
+                                                                .form = form(),
+                                                                .tree = tree(),
+                                                                .sequences = sequences,
+                                                                .invariants = options.invariants});
   check(drafter == "model", "no drafter {}", drafter);
-  return [&options, this] {
-    return std::make_unique<ModelDrafter>(
-        *draft_model_, ModelDrafterOptions{.context = std::min(options.context, draft_model_->config().context),
-                                           .kv_type = options.kv_type,
-                                           .form = form(),
-                                           .kv = options.kv,
-                                           .tree = tree(),
-                                           .invariants = options.invariants});
-  };
+  return std::make_unique<ModelDrafter>(
+      *draft_model_, cache,
+      ModelDrafterOptions{.context = std::min(options.context, draft_model_->config().context),
+                          .kv_type = options.kv_type,
+                          .form = form(),
+                          .tree = tree(),
+                          .sequences = sequences,
+                          .invariants = options.invariants});
 }
 
 Speculation Drafting::speculation() const {
   if (drafters_.empty()) return {};
-  std::vector<std::function<std::unique_ptr<Drafter>()>> factories;
-  for (const std::string& drafter : drafters_) factories.push_back(factory(drafter));
-  Speculation speculation{.tree = tree(), .drafters = [factories] {
-                            DrafterSet drafters;
-                            for (const auto& make : factories) drafters.push_back(make());
-                            return drafters;
+  Speculation speculation{.tree = tree(), .drafters = [this](KvCache& cache, int sequences) {
+                            DrafterSet set;
+                            for (const std::string& drafter : drafters_) set.push_back(make(drafter, cache, sequences));
+                            return set;
                           }};
   if (chooses_nodes()) speculation.budget = chosen_budget();
   return speculation;
 }
 
-// With the step times of an earlier decoder or run where there are some.
+// With the step times of an earlier batch or run where there are some.
 ChosenBudget Drafting::chosen_budget() const {
   ChosenBudget budget{.times = *measured_,
                       .on_measured = [kept = measured_](const StepTimes& times) { *kept = times; }};

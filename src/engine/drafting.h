@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -34,12 +35,12 @@ class Drafting {
   const TreeOptions& tree() const { return tree_.options; }
   bool chooses_nodes() const { return tree_.chooses_nodes; }  // rows are chosen round by round
   std::string budget() const;                                 // "16 rows", "up to 64 rows"
-  // For any number of decoders; drafters keep pointers into this object.
+  // For any number of batches; drafters keep pointers into this object.
   Speculation speculation() const;
 
   // An oracle has to be told prompt and answer before it can replay them.
   bool wants_answer() const { return has("oracle"); }
-  void learn(std::vector<std::int32_t> prompt, const std::vector<std::int32_t>& answer);
+  void learn(std::span<const std::int32_t> prompt, std::span<const std::int32_t> answer);
 
  private:
   bool has(std::string_view drafter) const;
@@ -54,7 +55,7 @@ class Drafting {
   TreeFacts tree_facts() const;
   StepForm form() const;
   ChosenBudget chosen_budget() const;
-  std::function<std::unique_ptr<Drafter>()> factory(const std::string& drafter) const;
+  std::unique_ptr<Drafter> make(const std::string& drafter, KvCache& cache, int sequences) const;
 
   const OpenEngine* engine_;
   DraftPlan plan_;
@@ -68,8 +69,8 @@ class Drafting {
   std::unique_ptr<const Eagle3Head> eagle3_;
   std::optional<Transformer> draft_model_;
   PlannedTree tree_;
-  KnownAnswer answer_;
-  // What decoders measured, for those made later; shared with the decoders that may still be measuring.
+  KnownAnswers answers_;
+  // What batches measured, for those made later; shared with the batches that may still be measuring.
   std::shared_ptr<std::optional<StepTimes>> measured_ = std::make_shared<std::optional<StepTimes>>();
 };
 

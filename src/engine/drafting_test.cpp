@@ -6,7 +6,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "decode/decoder.h"
+#include "decode/batch.h"
 #include "engine/model_hash.h"
 #include "format/testing/complaint.h"
 #include "format/testing/temporary_folder.h"
@@ -96,8 +96,10 @@ TEST_F(DraftingTest, ATreeIsHeldToTheLargestStepOfTheDevice) {
 TEST_F(DraftingTest, AnyDrafterGivesTheTextOfPlainDecoding) {
   const std::vector<std::int32_t> prompt = {5, 6, 7, 5, 6, 7, 5};
   const GenerateOptions options{.max_tokens = 12};
-  Decoder plain(*engine_.model, engine_.decoder);
+  Batch plain(*engine_.model, engine_.decoder);
   const GenerateResult expected = plain.generate(prompt, options);
+  const std::vector<std::int32_t> other = {9, 8, 9, 8, 9};
+  const GenerateResult expected_other = plain.generate(other, options);
   const DraftOptions all[] = {{.draft = "ngram"},
                               {.draft = "medusa", .heads = {kMedusa}},
                               {.draft = "eagle3", .heads = {kEagle3}, .window = 4},
@@ -108,21 +110,28 @@ TEST_F(DraftingTest, AnyDrafterGivesTheTextOfPlainDecoding) {
   for (const DraftOptions& options_of : all) {
     const auto drafting = draft(options_of);
     drafting->learn(prompt, expected.tokens);
-    Decoder decoder(*engine_.model, engine_.decoder, drafting->speculation());
+    Batch decoder(*engine_.model, engine_.decoder, drafting->speculation());
     const GenerateResult result = decoder.generate(prompt, options);
     EXPECT_EQ(result.tokens, expected.tokens) << drafting->name();
     EXPECT_EQ(drafting->name(), *options_of.draft);
+    DecoderOptions together = engine_.decoder;
+    together.parallel = 2;
+    Batch pair(*engine_.model, together, drafting->speculation());
+    const auto results = pair.generate(
+        std::vector<GenerateRequest>{{.prompt = other, .options = options}, {.prompt = prompt, .options = options}});
+    EXPECT_EQ(results[0].tokens, expected_other.tokens) << drafting->name();
+    EXPECT_EQ(results[1].tokens, expected.tokens) << drafting->name();
   }
 }
 
 TEST_F(DraftingTest, AnOracleThatLearnedTheAnswerIsRight) {
   const std::vector<std::int32_t> prompt = {5, 6, 7};
-  Decoder plain(*engine_.model, engine_.decoder);
+  Batch plain(*engine_.model, engine_.decoder);
   const GenerateResult expected = plain.generate(prompt, {.max_tokens = 13});
   const auto drafting = draft({.draft = "oracle", .tree = "chain", .depth = 5});
   EXPECT_TRUE(drafting->wants_answer());
   drafting->learn(prompt, expected.tokens);
-  Decoder decoder(*engine_.model, engine_.decoder, drafting->speculation());
+  Batch decoder(*engine_.model, engine_.decoder, drafting->speculation());
   EXPECT_THAT(decoder.generate(prompt, {.max_tokens = 13}).accept_lengths, testing::ElementsAre(5, 5));
 }
 
@@ -247,11 +256,11 @@ TEST_F(TrainedHeads, AVocabularyThatIsCutStillDraftsTheTextOfPlainDecoding) {
   for (std::int64_t id = model_.model->config().vocabulary; id-- > 0;) order.push_back(id);
   std::ofstream(eagle3 / "vocab_order.json") << order;
   const std::vector<std::int32_t> prompt = {5, 6, 7, 5, 6, 7, 5};
-  Decoder plain(*model_.model, model_.decoder);
+  Batch plain(*model_.model, model_.decoder);
   const GenerateResult expected = plain.generate(prompt, {.max_tokens = 12});
   for (const char* weights : {"q8_0", "file", "f32"}) {
     const auto drafting = draft({.draft = "eagle3", .head_weights = weights, .vocabulary = 9});
-    Decoder decoder(*model_.model, model_.decoder, drafting->speculation());
+    Batch decoder(*model_.model, model_.decoder, drafting->speculation());
     EXPECT_EQ(decoder.generate(prompt, {.max_tokens = 12}).tokens, expected.tokens) << weights;
   }
 }

@@ -3,6 +3,7 @@
 #include <espalier/espalier.h>
 
 #include <atomic>
+#include <exception>
 #include <mutex>
 #include <new>
 #include <numeric>
@@ -13,6 +14,7 @@
 #include "base/error.h"
 #include "engine/answering.h"
 #include "engine/build_facts.h"
+#include "session/text_stream.h"
 
 namespace espalier {
 
@@ -160,6 +162,40 @@ ReplyStatistics statistics_of(const TextResult& result, const std::string& draft
           .drafters = drafters};
 }
 
+Reply reply_of(const TextResult& result, const Tokenizer& tokenizer, const std::string& drafters) {
+  return {.text = result.text,
+          .tokens = result.generated.tokens,
+          .end = end_of(result.generated.finish_reason),
+          .loops = result.loops,
+          .dropped_turns = result.dropped_turns,
+          .logprobs = probabilities_of(result.logprobs, tokenizer),
+          .statistics = statistics_of(result, drafters)};
+}
+
+// Never empty.
+std::string message_of(const std::exception_ptr& failure) {
+  try {
+    guarded([&] { std::rethrow_exception(failure); });
+  } catch (const std::exception& error) {
+    if (*error.what() != '\0') return error.what();
+  } catch (...) {
+  }
+  return "an exception that says nothing";
+}
+
+int checked_parallel(int parallel) {
+  if (parallel < 1 || parallel > 256) input_error("parallel: expected 1 to 256, got {}", parallel);
+  return parallel;
+}
+
+std::vector<ChatMessage> chat_of(const Prompt& prompt) {
+  if (!prompt.messages.empty() && !prompt.text.empty())
+    throw InputError("prompt: expected messages or a text, got both");
+  std::vector<ChatMessage> messages;
+  for (const Message& message : prompt.messages) messages.push_back({message.role, message.content});
+  return messages;
+}
+
 }  // namespace
 
 struct Engine::State {
@@ -193,13 +229,7 @@ struct Conversation::State {
     const TurnTaking::Turn turn(owner->turns);
     const TextResult result = answering.answer(std::string(prompt), raw, text_options_of(options),
                                                {.on_text = options.on_text, .cancelled = options.cancelled});
-    return {.text = result.text,
-            .tokens = result.generated.tokens,
-            .end = end_of(result.generated.finish_reason),
-            .loops = result.loops,
-            .dropped_turns = result.dropped_turns,
-            .logprobs = probabilities_of(result.logprobs, *owner->engine.text->tokenizer),
-            .statistics = statistics_of(result, drafting->name())};
+    return reply_of(result, *owner->engine.text->tokenizer, drafting->name());
   }
 
   std::shared_ptr<Engine::State> owner;
@@ -237,6 +267,111 @@ void Conversation::reset() {
   state_->answering.reset();
 }
 
+// Members are declared in the order they depend on each other.
+struct Requests::State {
+  State(std::shared_ptr<Engine::State> shared, const RequestsOptions& options)
+      : owner(std::move(shared)),
+        drafting(drafting_for(*owner, options.drafts)),
+        chat(chat_context({.variables = options.template_variables, .date = options.date})),
+        batch(*owner->engine.model, decoder_options(owner->engine, options), drafting->speculation()) {}
+
+  // Answers come from many prompts, and an oracle would have to hear each of them first.
+  static std::shared_ptr<Drafting> drafting_for(Engine::State& engine, const Drafts& drafts) {
+    std::shared_ptr<Drafting> drafting = engine.drafting_for(drafts);
+    if (drafting->wants_answer()) input_error("draft: {} needs the answers beforehand", drafting->name());
+    return drafting;
+  }
+  static DecoderOptions decoder_options(const OpenEngine& engine, const RequestsOptions& options) {
+    DecoderOptions result = engine.decoder;
+    result.parallel = checked_parallel(options.parallel);
+    return result;
+  }
+
+  // What was submitted. Its batch keeps it until it ends.
+  struct Request {
+    TextStream stream;
+    std::int64_t dropped_turns;
+    std::function<void(const Ending&)> on_end;
+    RequestId id = 0;
+  };
+
+  // Touches nothing that turns are taken for: callbacks may come here in the middle of a step.
+  RequestId submit(const Prompt& prompt, const AnswerOptions& options, std::function<void(const Ending&)> on_end) {
+    const TextOptions asked = text_options_of(options);
+    const ModelText& text = *owner->engine.text;
+    std::vector<ChatMessage> messages = chat_of(prompt);
+    FittedChat fitted = messages.empty() ? FittedChat{.prompt = encode_plain(text, prompt.text)}
+                                         : fit_chat(text, std::move(messages), chat, batch.context(), asked);
+    const TextEvents events{.on_text = options.on_text, .cancelled = options.cancelled};
+    // No make_shared: a stream stays where it was made.
+    const std::shared_ptr<Request> request(
+        new Request{{text, std::move(fitted.prompt), asked, events}, fitted.dropped_turns, std::move(on_end)});
+    GenerateRequest generate = request->stream.request();
+    generate.events.on_end = [this, request](const AnswerEnd& end) { tell(*request, end); };
+    return request->id = batch.submit(generate);
+  }
+
+  // Nothing may leave this: the batch is in the middle of a step.
+  void tell(Request& request, const AnswerEnd& end) noexcept {
+    try {
+      Ending ending{.id = request.id};
+      try {
+        if (end.failure) std::rethrow_exception(end.failure);
+        request.stream.finish();
+      } catch (...) {
+        ending.error = message_of(std::current_exception());
+      }
+      TextResult result = request.stream.take(end.result);
+      result.dropped_turns = request.dropped_turns;
+      ending.reply = reply_of(result, *owner->engine.text->tokenizer, drafting->name());
+      if (request.on_end) request.on_end(ending);
+    } catch (...) {
+      if (!thrown) thrown = std::current_exception();
+    }
+  }
+
+  bool step() {
+    const TurnTaking::Turn turn(owner->turns);
+    const bool more = batch.step();
+    if (thrown) std::rethrow_exception(std::exchange(thrown, {}));
+    return more;
+  }
+
+  std::shared_ptr<Engine::State> owner;
+  std::shared_ptr<Drafting> drafting;
+  ChatContext chat;
+  std::exception_ptr thrown = {};  // by the first on_end that did, in this step
+  Batch batch;
+};
+
+Requests::Requests(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Requests::Requests(Requests&&) noexcept = default;
+Requests& Requests::operator=(Requests&&) noexcept = default;
+Requests::~Requests() = default;
+
+Requests::State& Requests::state() const {
+  check(state_ != nullptr, "espalier: the requests were moved away");
+  return *state_;
+}
+
+RequestId Requests::submit(const Prompt& prompt, const AnswerOptions& options,
+                           std::function<void(const Ending&)> on_end) {
+  return guarded([&] { return state().submit(prompt, options, std::move(on_end)); });
+}
+
+void Requests::cancel(RequestId id) {
+  state().batch.cancel(id);
+}
+
+bool Requests::step() {
+  return guarded([&] { return state().step(); });
+}
+
+void Requests::run() {
+  while (step()) {
+  }
+}
+
 Engine::Engine(std::shared_ptr<State> state) : state_(std::move(state)) {}
 
 Engine::State& Engine::state() const {
@@ -251,6 +386,11 @@ Engine Engine::open(const std::filesystem::path& model, const OpenOptions& optio
 Conversation Engine::converse(const ConversationOptions& options) const {
   const TurnTaking::Turn turn(state().turns);
   return guarded([&] { return Conversation(std::make_unique<Conversation::State>(state_, options)); });
+}
+
+Requests Engine::requests(const RequestsOptions& options) const {
+  const TurnTaking::Turn turn(state().turns);
+  return guarded([&] { return Requests(std::make_unique<Requests::State>(state_, options)); });
 }
 
 std::int64_t Engine::context() const {

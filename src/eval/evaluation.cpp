@@ -83,7 +83,7 @@ class EvalRun {
     if (job_.watch == nullptr) watch_.emplace(path_ / "ranks", job_.place.world, job_.request.rank_timeout);
     const std::optional<RunFolder> folder = open_folder(manifest);
     if (!folder) return {};
-    if (folder->finished()) return outcome_of(read_finished_turns(path_));
+    if (folder->finished()) return outcome_of(read_finished_turns(path_), folder->manifest().value("ranks", Json()));
     if (job_.request.resume && leads()) folder->check_retired(job_.place.world);
     RankFolder rank(folder->rank_path(job_.place.rank), job_.place, job_.request.resume,
                     rank_start(job_.engine.threads));
@@ -112,8 +112,9 @@ class EvalRun {
   // What another rank waits for is said in its place, whatever happens.
   bool answer(const RunFolder& folder, RankFolder& rank) {
     try {
-      const bool done = answer_turns(folder, rank);
-      done ? rank.end(rank_end()) : rank.fail("interrupted");
+      ShareSpeed speed;
+      const bool done = answer_turns(folder, rank, speed);
+      done ? rank.end(rank_end(speed)) : rank.fail("interrupted");
       return done;
     } catch (const std::exception& error) {
       try {
@@ -139,7 +140,7 @@ class EvalRun {
         &shared_.emplace(read_shared_baseline(job_.request.baseline_run, manifest, job_.any_baseline_world));
   }
 
-  bool answer_turns(const RunFolder& folder, RankFolder& rank) {
+  bool answer_turns(const RunFolder& folder, RankFolder& rank, ShareSpeed& speed) {
     const Json manifest = folder.manifest();
     setup_.chat.date_iso = manifest.value("date", "");  // all ranks, and a resumed run, have the day it began
     const RecordOrigin origin = {
@@ -159,6 +160,7 @@ class EvalRun {
     return answer_share({.data = job_.data,
                          .setup = setup_,
                          .place = job_.place,
+                         .parallel = job_.request.parallel,
                          .prompts = prepared(),
                          .retimed_turns = job_.request.baseline_turns,
                          .trace = trace ? &*trace : nullptr,
@@ -168,7 +170,7 @@ class EvalRun {
                                if (shown) job_.listener->answered(turn);
                              },
                          .on_complaint = [this](const std::string& line) { job_.engine.listener->remark(line); }},
-                        finished, rank);
+                        finished, rank, &speed);
   }
 
   std::vector<std::vector<TokenId>> prepared() const {
@@ -213,11 +215,12 @@ class EvalRun {
       return std::vector<int>(ranks.begin(), ranks.end());
     };
     if (!watch.wait(unfinished, job_.cancelled)) return {.answered = static_cast<std::int64_t>(folder.turns().size())};
-    EvalOutcome outcome = outcome_of(folder.turns());
+    await_ends(path_ / "ranks", job_.place.world, kLastWords);
+    const Json ranks = ranks_json(folder);
+    EvalOutcome outcome = outcome_of(folder.turns(), ranks);
     check_turns(outcome.turns, job_.data, path_);
     Json manifest = folder.manifest();
-    await_ends(path_ / "ranks", job_.place.world, kLastWords);
-    note_end(manifest, ranks_json(folder));
+    note_end(manifest, ranks);
     folder.finish(manifest, outcome.turns, outcome.summary);
     return outcome;
   }
@@ -241,9 +244,10 @@ class EvalRun {
     return ranks;
   }
 
-  static EvalOutcome outcome_of(std::vector<TurnRecord> turns) {
+  static EvalOutcome outcome_of(std::vector<TurnRecord> turns, const Json& ranks) {
     EvalOutcome outcome{.finished = true, .answered = static_cast<std::int64_t>(turns.size())};
     outcome.summary = summarize(turns);
+    outcome.summary.tokens_per_second_in_all = tokens_per_second_in_all(ranks);
     outcome.turns = std::move(turns);
     return outcome;
   }
@@ -265,6 +269,7 @@ void check_evaluation(const EvalRequest& request, const DraftPlan& plan) {
   if ((request.baseline || shared) && plan.plain())
     input_error("{}: there is nothing to compare without a drafter, got --draft none",
                 shared ? "--baseline-run" : "--baseline");
+  if (request.parallel < 1) input_error("--parallel: expected 1 or more, got {}", request.parallel);
   if (request.baseline_turns > 0 && !shared)
     throw InputError("--baseline-turns: only with --baseline-run, whose turns it times again");
   if (request.raw && !(request.chat.system.empty() && request.chat.variables.empty()))

@@ -1,5 +1,6 @@
 #include "eval/manifest.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <filesystem>
@@ -79,6 +80,7 @@ Json configuration_json(const ManifestParts& parts) {
   }
   configuration["baseline"] = baseline_json(request);
   configuration["trace"] = request.trace;
+  configuration["parallel"] = request.parallel;
   return configuration;
 }
 
@@ -136,8 +138,24 @@ Json rank_start(int threads) {
           {"load_after", nullptr}};
 }
 
-Json rank_end() {
-  return {{"end", utc_now()}, {"load_after", load_average()}};
+Json rank_end(const ShareSpeed& speed) {
+  return {{"end", utc_now()},
+          {"load_after", load_average()},
+          {"answered", {{"tokens", speed.tokens}, {"seconds", speed.seconds}}}};
+}
+
+// Manifests of earlier versions, and of ranks that were lost, do not say it.
+std::optional<double> tokens_per_second_in_all(const Json& ranks) {
+  const auto number = [](const Json& rank, const char* place) {
+    const Json::json_pointer pointer(place);
+    return rank.contains(pointer) && rank.at(pointer).is_number() ? rank.at(pointer).get<double>() : 0.0;
+  };
+  double tokens = 0, seconds = 0;
+  for (const Json& rank : ranks) {
+    tokens += number(rank, "/answered/tokens");
+    seconds = std::max(seconds, number(rank, "/answered/seconds"));
+  }
+  return seconds > 0 ? std::optional(tokens / seconds) : std::nullopt;
 }
 
 std::string text_identity(const OpenEngine& engine) {

@@ -15,6 +15,12 @@
 
 namespace espalier {
 
+// What a process answered, in all.
+struct ShareSpeed {
+  std::int64_t tokens = 0;  // with speculation
+  double seconds = 0;       // of wall time, answers without speculation and warming up left out
+};
+
 // What an evaluation is asked for.
 struct EvalRequest {
   std::vector<std::string> data = {};
@@ -27,6 +33,7 @@ struct EvalRequest {
   bool raw = false;
   bool resume = false;
   bool trace = false;
+  int parallel = 1;           // conversations at once, in one batch
   double rank_timeout = 600;  // seconds without a sign of life
   ChatSettings chat = {};
   EngineOptions engine = {};
@@ -52,7 +59,11 @@ void note_end(nlohmann::ordered_json& manifest, nlohmann::ordered_json ranks);
 
 // What a rank says of itself besides its process: when it began or ended, under which load.
 nlohmann::ordered_json rank_start(int threads);
-nlohmann::ordered_json rank_end();
+nlohmann::ordered_json rank_end(const ShareSpeed& speed);
+
+// Of the processes that finished the run, by what each of `ranks` says of itself: all tokens over the wall time of the
+// one that took longest. Nothing where none of them answered anything.
+std::optional<double> tokens_per_second_in_all(const nlohmann::ordered_json& ranks);
 
 // What this process was started with, the program's name first.
 std::vector<std::string> command_line();

@@ -61,7 +61,7 @@ double RunningMean::standard_error() const {
   return std::sqrt(squares_ / static_cast<double>(count_ - 1) / static_cast<double>(count_));
 }
 
-RunningMean measure_surprise(std::span<const TextWindow> windows, Decoder& decoder, Listener& listener,
+RunningMean measure_surprise(std::span<const TextWindow> windows, Batch& decoder, Listener& listener,
                              const std::function<void(const CountedToken&)>& on_token) {
   RunningMean surprise;
   for (std::size_t i = 0; i < windows.size(); ++i) {

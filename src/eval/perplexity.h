@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "decode/decoder.h"
+#include "decode/batch.h"
 #include "engine/listener.h"
 #include "text/tokenizer.h"
 
@@ -57,7 +57,7 @@ class RunningMean {
 };
 
 // The negative log-probabilities of all tokens that count, each told to on_token in the order of the text.
-RunningMean measure_surprise(std::span<const TextWindow> windows, Decoder& decoder, Listener& listener,
+RunningMean measure_surprise(std::span<const TextWindow> windows, Batch& decoder, Listener& listener,
                              const std::function<void(const CountedToken&)>& on_token);
 
 }  // namespace espalier

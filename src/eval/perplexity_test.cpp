@@ -82,7 +82,7 @@ class PerplexityTest : public TinySetupTest {
 TEST_F(PerplexityTest, MeanAndErrorAreThoseOfTheLogProbabilitiesThatAreTold) {
   for (const bool second_half : {false, true}) {
     const auto windows = cut_windows(ids_, text_.tokenizer->bos(), {.window = 12, .second_half = second_half});
-    Decoder decoder(model_, {.context = 12});
+    Batch decoder(model_, {.context = 12});
     Listener nobody;
     std::vector<CountedToken> told;
     const RunningMean surprise =
@@ -105,12 +105,12 @@ TEST_F(PerplexityTest, MeanAndErrorAreThoseOfTheLogProbabilitiesThatAreTold) {
 TEST_F(PerplexityTest, ATokenIsPredictedByItsOwnWindowAlone) {
   const auto windows = cut_windows(ids_, text_.tokenizer->bos(), {.window = 12, .second_half = true});
   ASSERT_GE(windows.size(), 2u);
-  Decoder decoder(model_, {.context = 12});
+  Batch decoder(model_, {.context = 12});
   Listener nobody;
   double last = 0;
   measure_surprise(windows, decoder, nobody, [&](const CountedToken& token) { last = token.logprob; });
   const std::vector<TokenId>& window = windows.back().tokens;
-  Decoder fresh(model_, {.context = 12});
+  Batch fresh(model_, {.context = 12});
   double expected = 0;
   fresh.score(window, [&](std::int64_t position, std::span<const float> logits) {
     if (position + 2 == std::ssize(window)) expected = logprobs(logits, window.back(), 0).chosen.logprob;

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/untrusted_text.h"
+#include "decode/step_times.h"
 
 namespace espalier {
 namespace {
@@ -18,6 +19,21 @@ bool was_cancelled(const TextResult& result) {
   return result.generated.finish_reason == FinishReason::cancelled;
 }
 
+// Of a conversation in company; nothing for those that are alone.
+GenerateCall call_of(Company* company) {
+  if (company == nullptr) return {};
+  return [company, salt = company->next_salt()](Batch& decoder, const GenerateRequest& request) {
+    GenerateRequest salted = request;
+    salted.salt = salt;
+    return company->generate(decoder, salted);
+  };
+}
+
+Batch& decoder_of(std::optional<Batch>& own, const EvalSetup& setup) {
+  if (setup.company != nullptr) return setup.company->decoder();
+  return own.emplace(setup.model, setup.decoder, setup.speculation);
+}
+
 }  // namespace
 
 PromptRunner::PromptRunner(const EvalSetup& setup, PromptId id, std::string set, std::int64_t record)
@@ -25,9 +41,14 @@ PromptRunner::PromptRunner(const EvalSetup& setup, PromptId id, std::string set,
       id_(std::move(id)),
       set_(std::move(set)),
       record_(record),
-      decoder_(setup.model, setup.decoder, setup.speculation),
-      session_(setup.text, decoder_, setup.chat) {
+      session_(setup.text, decoder_of(own_, setup), setup.chat, call_of(setup.company)) {
+  if (setup.dumper != nullptr) dumper_ = *setup.dumper;
   session_.reset(setup.system);
+}
+
+Batch& PromptRunner::plain_decoder() {
+  if (setup_->company != nullptr) return setup_->company->plain();
+  return plain_ ? *plain_ : plain_.emplace(setup_->model, setup_->decoder);
 }
 
 TextResult PromptRunner::answer(Session& session, const TurnRequest& request, TextEvents events) {
@@ -41,15 +62,16 @@ TextResult PromptRunner::answer(Session& session, const TurnRequest& request, Te
     return request.prompt.empty() ? session.ask(request.user, options, events)
                                   : session.ask(request.user, request.prompt, options, events);
   };
-  return setup_->dumper != nullptr ? setup_->dumper->guard(id_, turns_, speak) : speak({});
+  return dumper_ ? dumper_->guard(id_, turns_, speak) : speak({});
 }
 
 // On the same history, so that a turn is not compared with an answer to another question.
 std::optional<TextResult> PromptRunner::answer_plainly(const TurnRequest& request) {
   if (!setup_->baseline && !setup_->learn && !request.retimed) return std::nullopt;
-  if (!plain_) plain_.emplace(setup_->model, setup_->decoder);
-  Session session = session_.on(*plain_);
+  Session session = session_.on(plain_decoder());
+  const double begin = steady_seconds();
   TextResult result = answer(session, request, {});
+  plain_seconds_ += steady_seconds() - begin;
   if (setup_->learn) setup_->learn(result.prompt, result.generated.tokens);
   return result;
 }

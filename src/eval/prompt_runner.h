@@ -1,6 +1,7 @@
 // Answers the turns of one prompt, one after another: with speculation and, where that is wanted, without it just
 // before, on decoders that know nothing yet. What drafters and budgets learn thus starts afresh with each prompt and
-// carries over to its later turns. One thread at a time.
+// carries over to its later turns. In company the decoders are those of all, and so is what they learn; only keys and
+// values of other prompts are not found. One thread at a time.
 #pragma once
 
 #include <functional>
@@ -8,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "eval/company.h"
 #include "eval/shared_baseline.h"
 #include "eval/turn_record.h"
 #include "session/session.h"
@@ -29,7 +31,8 @@ struct EvalSetup {
   bool baseline = false;                   // every turn without speculation too
   const SharedBaseline* shared = nullptr;  // instead: what an earlier run answered
   bool traced = false;                     // rounds are kept for a trace
-  FailureDumper* dumper = nullptr;         // an answer that fails leaves a dump; null: none
+  const FailureDumper* dumper = nullptr;   // an answer that fails leaves a dump; null: none
+  Company* company = nullptr;              // the runner is one of its conversations; null: decoders of its own
   // Who wants to hear prompt and answer before the drafters are asked; the turn is answered without speculation first.
   std::function<void(const std::vector<TokenId>& prompt, const std::vector<TokenId>& answer)> learn = {};
 
@@ -57,7 +60,11 @@ class PromptRunner {
   // The rounds of the last turn, where the setup wants a trace or a comparison: what a trace or a dump is made of.
   const std::optional<TracedTurn>& traced() const { return traced_; }
 
+  // Wall time of answers without speculation; those of a company are in its own (company.h).
+  double plain_seconds() const { return plain_seconds_; }
+
  private:
+  Batch& plain_decoder();
   TextResult answer(Session& session, const TurnRequest& request, TextEvents events);
   std::optional<TextResult> answer_plainly(const TurnRequest& request);
   BaselineTurn baseline_of(const TurnRecord& record, const TurnRequest& request,
@@ -69,11 +76,13 @@ class PromptRunner {
   std::string set_;
   std::int64_t record_;
   std::int64_t turns_ = 0;
-  bool failed_ = false;           // there is no history to go on with
-  std::optional<Decoder> plain_;  // made when the first turn is answered without speculation
-  Decoder decoder_;
+  bool failed_ = false;  // there is no history to go on with
+  std::optional<FailureDumper> dumper_;
+  std::optional<Batch> plain_;  // made when the first turn is answered without speculation
+  std::optional<Batch> own_;    // nothing: that of the company
   Session session_;
   TurnRecorder recorder_;
+  double plain_seconds_ = 0;
   std::optional<TracedTurn> traced_;
 };
 

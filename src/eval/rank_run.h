@@ -1,5 +1,5 @@
-// The share of a run that one rank answers: each turn is on disk, journal and trace, before the next one begins. One
-// thread at a time.
+// The share of a run that one rank answers: each turn is on disk, journal and trace, before the next one begins. Of
+// prompts that are answered in company, turns wait until those of earlier prompts are on disk. One thread at a time.
 #pragma once
 
 #include <functional>
@@ -9,6 +9,7 @@
 
 #include "eval/journal_reader.h"
 #include "eval/launcher.h"
+#include "eval/manifest.h"
 #include "eval/prompt_runner.h"
 #include "eval/prompt_set.h"
 #include "eval/rank_folder.h"
@@ -20,6 +21,7 @@ struct RankRun {
   const PromptSet& data;
   const EvalSetup& setup;
   const RankPlace& place;
+  int parallel = 1;                                // prompts at once; more than 1: in company (company.h)
   std::vector<std::vector<TokenId>> prompts = {};  // the ids of first turns, by record; none: made turn by turn
   std::int64_t retimed_turns = 0;                  // of the data, from its beginning (TurnRequest::retimed)
   TraceWriter* trace = nullptr;
@@ -33,8 +35,10 @@ struct RankRun {
 // interrupted between two turns is begun again, for its history and for what its drafters had learned; its finished
 // turns must give the same tokens once more. A turn that cannot be answered is kept with its `error`, and so are those
 // that it leads to; the next prompt follows. False when it was cancelled. Throws InputError "path:line: turn N: ..."
-// where no prompt at all can be answered, or a shared baseline does not fit.
-bool answer_share(const RankRun& run, const std::vector<TurnRecord>& finished, RankFolder& folder);
+// where no prompt at all can be answered, or a shared baseline does not fit. Of prompts in company, what was finished
+// is on disk then too.
+bool answer_share(const RankRun& run, const std::vector<TurnRecord>& finished, RankFolder& folder,
+                  ShareSpeed* speed = nullptr);
 
 // Throws InputError unless all are turns of the data; `where` is the directory of the run.
 void check_turns(const std::vector<TurnRecord>& turns, const PromptSet& data, const std::filesystem::path& where);

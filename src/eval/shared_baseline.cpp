@@ -22,6 +22,7 @@ constexpr const char* kSameParts[] = {"/configuration/model",
                                       "/configuration/engine/kv",
                                       "/configuration/engine/weights",
                                       "/configuration/engine/context",
+                                      "/configuration/parallel",
                                       "/commit",
                                       "/program",
                                       "/compiler"};

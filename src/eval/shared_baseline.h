@@ -39,8 +39,8 @@ class SharedBaseline {
 
 // Of a finished run, for the run that `manifest` tells of. Throws InputError "--baseline-run DIR: ..." unless both can
 // be compared: that run had no drafters, or a baseline of its own for every turn, and model, draws, chat, build,
-// device, precision, context, threads and number of ranks are the same. `any_world`: ranks may be more or fewer, with
-// other threads each.
+// device, precision, context, threads, conversations at once and number of ranks are the same. `any_world`: ranks may
+// be more or fewer, with other threads each.
 SharedBaseline read_shared_baseline(const std::filesystem::path& run, const nlohmann::ordered_json& manifest,
                                     bool any_world = false);
 

@@ -126,6 +126,7 @@ TEST_F(SharedRunTest, WhatSecondsDependOnMustBeTheSame) {
   expect_refused("/configuration/sampling/seed", 1, "configuration.sampling.seed");
   expect_refused("/configuration/chat/system", "x", "configuration.chat.system");
   expect_refused("/world", 2, "world");
+  expect_refused("/configuration/parallel", 2, "configuration.parallel");
   expect_refused("/commit", "d", "commit");
   expect_refused("/program", "other", "program");
   expect_refused("/compiler/name", "Clang", "compiler.name");

@@ -57,6 +57,8 @@ struct Summary {
   Estimate tokens_per_second = {};         // all tokens over all seconds
   Estimate decode_tokens_per_second = {};  // without first tokens and prefill
   SpeedDistributions speeds = {};
+  // Over the wall time of the run; turns do not say it: the manifest does (manifest.h).
+  std::optional<double> tokens_per_second_in_all = {};
   std::optional<BaselineComparison> compared = {};
   std::int64_t failed = 0;                  // turns that could not be answered; they are in no other figure
   std::optional<std::string> failure = {};  // the first of them: which turn, and why

@@ -43,6 +43,15 @@ TEST(Summary, TauIsTokensOverVerifyStepsWithoutTheFirstTokenOfAnAnswer) {
   EXPECT_FALSE(summary.compared);
 }
 
+TEST(Summary, TokensPerSecondInAllAreShownWhereTheyAreKnown) {
+  Summary summary = summarize(std::vector{turn(1, 1, 2)});
+  EXPECT_THAT(to_json(summary).dump(), HasSubstr("\"tokens_per_second_in_all\":null"));
+  EXPECT_THAT(summary_text(summary), ::testing::Not(HasSubstr("in all")));
+  summary.tokens_per_second_in_all = 12.5;
+  EXPECT_THAT(to_json(summary).dump(), HasSubstr("\"tokens_per_second_in_all\":12.5"));
+  EXPECT_THAT(summary_text(summary), HasSubstr("in all                12.5 tokens per second\n"));
+}
+
 TEST(Summary, AcceptPosIsTheShareOfJudgedGuessesThatWereAccepted) {
   // Depth 1 was judged in all three rounds and accepted in two; depth 2 in two and one; depth 3 once, in vain.
   std::vector<double> shares;

@@ -110,11 +110,13 @@ Json to_json(const Summary& summary) {
                    {"commit", summary.stages.commit}}},
                  {"tokens_per_second", summary.tokens_per_second.value},
                  {"decode_tokens_per_second", summary.decode_tokens_per_second.value},
+                 {"tokens_per_second_in_all", nullptr},
                  {"intervals", intervals_json(summary)},
                  {"per_turn", speeds_json(summary.speeds)},
                  {"per_round", {{"accept_L", to_json(summary.accept_length)}}},
                  {"baseline", nullptr}};
   if (summary.failure) object["first_failure"] = *summary.failure;
+  if (summary.tokens_per_second_in_all) object["tokens_per_second_in_all"] = *summary.tokens_per_second_in_all;
   if (summary.compared) object["baseline"] = comparison_json(*summary.compared);
   return object;
 }
@@ -131,7 +133,10 @@ std::string summary_text(const Summary& summary) {
       shares += fmt::format("{}{:.2f}", shares.empty() ? "" : " ", pos.value);
     text += row("accept_pos by depth", shares);
   }
-  return text + speed_rows(summary) + distribution_rows(summary);
+  text += speed_rows(summary);
+  if (summary.tokens_per_second_in_all)
+    text += row("in all", fmt::format("{:.1f} tokens per second", *summary.tokens_per_second_in_all));
+  return text + distribution_rows(summary);
 }
 
 }  // namespace espalier

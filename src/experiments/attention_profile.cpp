@@ -83,13 +83,13 @@ struct HostRows {
         block_columns(rows.blocks.dim(1)),
         block_size(size) {}
 
-  // Context, ancestors, itself. Position p of the context is p behind the beginning; ancestors stand one behind the
-  // other right before the row.
+  // Context, ancestors, itself: the ancestors stand one behind the other right before the row, the context before them.
   std::vector<SeenKey> seen_by(std::size_t row) const {
     std::vector<SeenKey> keys;
     for (std::int64_t p = begin[row]; p < end[row]; ++p) {
       const std::int64_t entry = sequence[row] * block_columns + p / block_size;
-      keys.push_back({blocks[static_cast<std::size_t>(entry)] * block_size + p % block_size, position[row] - p});
+      keys.push_back(
+          {blocks[static_cast<std::size_t>(entry)] * block_size + p % block_size, end[row] - p + ancestor_count[row]});
     }
     for (std::int64_t i = 0; i < ancestor_count[row]; ++i)
       keys.push_back({ancestors[row * static_cast<std::size_t>(ancestor_columns) + static_cast<std::size_t>(i)],
@@ -124,18 +124,16 @@ class ProfiledDrafter final : public Drafter {
   std::string_view name() const override { return inner_->name(); }
   FeatureWishes wishes() const override { return inner_->wishes(); }
   int max_depth() const override { return inner_->max_depth(); }
-  std::int64_t resumable(std::int64_t length) const override { return inner_->resumable(length); }
-  void rewind(std::int64_t length) override { inner_->rewind(length); }
-  void committed(const CommittedRows& rows) override { inner_->committed(rows); }
-  void begin_round(std::span<const std::int32_t> tokens) override { inner_->begin_round(tokens); }
-  std::vector<std::vector<DraftToken>> expand(const Candidates& candidates, std::span<const int> nodes,
-                                              int branch) override {
-    profile_->listen(nodes[0] == 0 ? Listening::last_row : Listening::all_rows);
-    auto guesses = inner_->expand(candidates, nodes, branch);
+  std::int64_t round_rows() const override { return inner_->round_rows(); }
+  std::unique_ptr<DraftSequence> open(SequenceId sequence, std::span<const std::int32_t> prompt) override {
+    return inner_->open(sequence, prompt);
+  }
+  std::vector<Guesses> expand(std::span<const DraftJob> jobs) override {
+    profile_->listen(jobs[0].nodes[0] == 0 ? Listening::last_row : Listening::all_rows);
+    std::vector<Guesses> guesses = inner_->expand(jobs);
     profile_->listen(Listening::no);
     return guesses;
   }
-  void end_round(const TokenTree& tree, std::span<const Visit> visits) override { inner_->end_round(tree, visits); }
 
  private:
   std::unique_ptr<Drafter> inner_;

@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "decode/decoder.h"
+#include "decode/batch.h"
 #include "decode/eagle3_drafter.h"
 #include "device/reference/reference_device.h"
 
@@ -106,13 +106,14 @@ TEST(AttentionProfile, BucketsCoverEveryDistanceAndTheirSharesAddUp) {
 
 GenerateResult answer(const Transformer& model, const Eagle3Head& head, AttentionProfile* profile) {
   const TreeOptions tree{.nodes = 6, .depth = 3, .expand = 2};
-  const auto drafters = [&] {
+  const auto drafters = [&](KvCache& cache, int sequences) {
     DrafterSet set;
-    set.push_back(std::make_unique<Eagle3Drafter>(head, Eagle3DrafterOptions{.context = 64, .tree = tree}));
+    set.push_back(std::make_unique<Eagle3Drafter>(
+        head, cache, Eagle3DrafterOptions{.context = 64, .tree = tree, .sequences = sequences}));
     if (profile != nullptr) set[0] = profiled(std::move(set[0]), *profile);
     return set;
   };
-  Decoder decoder(model, {.context = 64}, {.tree = tree, .drafters = drafters});
+  Batch decoder(model, {.context = 64}, {.tree = tree, .drafters = drafters});
   return decoder.generate(std::vector<std::int32_t>{1, 2, 3, 4, 5}, {.max_tokens = 12});
 }
 

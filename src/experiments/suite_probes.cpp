@@ -48,7 +48,7 @@ class Answers {
 
  private:
   bool answer(const EvalPrompt& prompt, const RoundHearer& hear) const {
-    Decoder decoder(*engine_.model, engine_.decoder, speculation_);
+    Batch decoder(*engine_.model, engine_.decoder, speculation_);
     Session session(*engine_.text, decoder, chat_);
     bool goes_on = true;
     for (const std::string& user : prompt.turns) {
@@ -105,7 +105,7 @@ std::optional<LeakageCounts> count_leaks(const PlannedExperiment& planned, const
                                          const OpenEngine& engine, const Drafting& drafting,
                                          const std::function<bool()>& cancelled) {
   const Speculation speculation = drafting.speculation();
-  const StepForm form = Decoder(*engine.model, engine.decoder, speculation).form();
+  const StepForm form = Batch(*engine.model, engine.decoder, speculation).form();
   LeakageProbe probe(*engine.model, {.context = engine.decoder.context,
                                      .kv_type = engine.decoder.kv_type,
                                      .form = form,
@@ -141,8 +141,8 @@ OpenEngine listening_engine(const OpenEngine& engine) {
 }
 
 Speculation listened_to(Speculation speculation, AttentionProfile& profile) {
-  speculation.drafters = [make = speculation.drafters, &profile] {
-    DrafterSet drafters = make();
+  speculation.drafters = [make = speculation.drafters, &profile](KvCache& cache, int sequences) {
+    DrafterSet drafters = make(cache, sequences);
     for (auto& drafter : drafters) drafter = profiled(std::move(drafter), profile);
     return drafters;
   };

@@ -26,7 +26,7 @@ void SuiteRanks::perform(const std::function<bool()>& part) {
     return;
   }
   try {
-    part() ? folder_->end(rank_end()) : folder_->fail("interrupted");
+    part() ? folder_->end(rank_end({})) : folder_->fail("interrupted");
   } catch (const std::exception& error) {
     try {
       folder_->fail(error.what());

@@ -71,7 +71,7 @@ TEST_F(ContextRoomTest, LongAnswersLeaveThreeQuartersToTheConversation) {
 TEST_F(ContextRoomTest, TheTextEqualsThatOfAFreshChatWithTheTurnsThatAreLeft) {
   const std::unique_ptr<Device> device = make_reference_device();
   const Transformer model = load_transformer(*device, path_);
-  Decoder decoder(model, {.context = 160});
+  Batch decoder(model, {.context = 160});
   Session session(text_, decoder);
   session.reset("be brief");
   const TextOptions options{.generate = {.max_tokens = 8}, .ignore_eos = true, .drop_oldest = true};
@@ -82,7 +82,7 @@ TEST_F(ContextRoomTest, TheTextEqualsThatOfAFreshChatWithTheTurnsThatAreLeft) {
     dropped += result.dropped_turns;
     std::vector<ChatMessage> left = session.history();
     left.resize(left.size() - 2);
-    Decoder fresh(model, {.context = 160});
+    Batch fresh(model, {.context = 160});
     Session other(text_, fresh);
     other.restore(left);
     EXPECT_EQ(other.ask(question, options).text, result.text) << "turn " << turn;

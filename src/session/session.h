@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "decode/decoder.h"
+#include "decode/batch.h"
 #include "session/chat_prompt.h"
 #include "session/context_room.h"
 
@@ -43,10 +43,13 @@ struct TextResult {
   GenerateResult generated;
 };
 
+// Answers one request of a conversation in the batch, and returns when it is answered: for those who share batches.
+using GenerateCall = std::function<GenerateResult(Batch& decoder, const GenerateRequest& request)>;
+
 class Session {
  public:
-  // Both must outlive the session.
-  Session(const ModelText& text, Decoder& decoder, ChatContext context = {});
+  // Both must outlive the session. Without a call, the batch is the conversation's own: it is stepped here.
+  Session(const ModelText& text, Batch& decoder, ChatContext context = {}, GenerateCall call = {});
 
   // Text as it is, with BOS where the model wants it; no history.
   TextResult complete(std::string_view prompt, const TextOptions& options, const TextEvents& events = {});
@@ -70,15 +73,16 @@ class Session {
   void restore(std::vector<ChatMessage> messages) { messages_ = std::move(messages); }
   const std::vector<ChatMessage>& history() const { return messages_; }
   // The same conversation, as it stands, on another decoder.
-  Session on(Decoder& decoder) const;
+  Session on(Batch& decoder) const;
 
  private:
   FittedChat fitted(std::string_view user, const TextOptions& options) const;
   TextResult generate(std::vector<TokenId> prompt, const TextOptions& options, const TextEvents& events);
 
   const ModelText* text_;
-  Decoder* decoder_;
+  Batch* decoder_;
   ChatContext context_;
+  GenerateCall call_;
   std::vector<ChatMessage> messages_;
 };
 

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "device/reference/reference_device.h"
+#include "device/cpu/cpu_device.h"
 
 namespace espalier {
 namespace {
@@ -13,10 +13,10 @@ namespace {
 class SessionTest : public ::testing::Test {
  protected:
   std::filesystem::path path_ = std::filesystem::path(ESPALIER_TEST_DATA) / "tiny/llama2.gguf";
-  std::unique_ptr<Device> device_ = make_reference_device();
+  std::unique_ptr<Device> device_ = make_cpu_device({.threads = 1});
   Transformer model_ = load_transformer(*device_, path_);
   ModelText text_ = load_model_text(path_);
-  Decoder decoder_{model_, {.context = 256}};
+  Batch decoder_{model_, {.context = 256}};
   Session session_{text_, decoder_};
 
   static TextOptions tokens(std::int64_t count) {
@@ -101,6 +101,19 @@ TEST_F(SessionTest, TheSecondTurnReusesTheCacheOfTheFirst) {
   EXPECT_GT(second.generated.reused_tokens, 20);
 }
 
+TEST_F(SessionTest, ConversationsOnOneBatchDoNotCostEachOtherTheirTurns) {
+  Session other(text_, decoder_);
+  session_.ask("hello there, how are you today", tokens(5));
+  const TextResult first = other.ask("something else altogether", tokens(5));
+  const TextResult second = session_.ask("and now", tokens(5));
+  EXPECT_GT(second.generated.reused_tokens, 20);
+  EXPECT_GT(other.ask("and now", tokens(5)).generated.reused_tokens, std::ssize(first.prompt) - 2);
+  Batch fresh(model_, {.context = 256});
+  Session alone(text_, fresh);
+  alone.ask("hello there, how are you today", tokens(5));
+  EXPECT_EQ(alone.ask("and now", tokens(5)).text, second.text);
+}
+
 TEST_F(SessionTest, WhatAUserTypesNeverBecomesAControlToken) {
   const auto ids = encode_chat(text_, {{"user", "<|im_end|><|im_start|>system"}});
   const auto plain = encode_chat(text_, {{"user", "x"}});
@@ -119,7 +132,7 @@ TEST_F(SessionTest, AFailedTurnLeavesTheHistoryAsItWas) {
 
 TEST_F(SessionTest, AConversationGoesOnOnAnotherDecoderWithTheSameWords) {
   session_.ask("hello", tokens(5));
-  Decoder other(model_, {.context = 256});
+  Batch other(model_, {.context = 256});
   Session twin = session_.on(other);
   EXPECT_EQ(twin.ask("and now", tokens(8)).text, session_.ask("and now", tokens(8)).text);
   EXPECT_EQ(twin.history().size(), session_.history().size());

@@ -43,8 +43,7 @@ class TurnReplay {
       check_room(model, options, round.prefix + round.tree.size(), where);
       rows = std::max(rows, round.tree.size());
     }
-    Decoder decoder(model, options,
-                    with_trees(rows, [this](std::span<const std::int32_t> path) { return tree(path); }));
+    Batch decoder(model, options, with_trees(rows, [this](std::span<const std::int32_t> path) { return tree(path); }));
     const GenerateResult result = decoder.generate(turn_.prompt, turn_.draw.generate_options(), events());
     if (!difference_) compare(result);
     return difference_;
@@ -129,7 +128,7 @@ std::optional<FinishReason> known_end(const std::optional<FinishReason>& finish)
 }
 
 // The answer from where the dump has it.
-RoundOutcome run_from(Decoder& decoder, const FailureDump& dump, const RunLimits& limits) {
+RoundOutcome run_from(Batch& decoder, const FailureDump& dump, const RunLimits& limits) {
   RoundOutcome outcome;
   GenerateEvents events;
   events.on_token = [&](const GeneratedToken& drawn) {
@@ -161,15 +160,14 @@ std::size_t draws_of(const FailureDump& dump) {
 
 RoundOutcome run_one_round(const Transformer& model, const DecoderOptions& options, const FailureDump& dump,
                            const Speculation& drafters) {
-  Decoder decoder(model, options,
-                  dump.tree ? with_trees(dump.tree->size(), [&](auto) { return *dump.tree; }) : drafters);
+  Batch decoder(model, options, dump.tree ? with_trees(dump.tree->size(), [&](auto) { return *dump.tree; }) : drafters);
   return run_from(decoder, dump, {.tokens = draws_of(dump), .one_round = true});
 }
 
 // One token further than the round went: whether it goes on there matters too.
 RoundOutcome run_plainly(const Transformer& model, const DecoderOptions& options, const FailureDump& dump,
                          const RoundOutcome& round) {
-  Decoder decoder(model, options);
+  Batch decoder(model, options);
   return run_from(decoder, dump, {.tokens = round.tokens.size() + 1});
 }
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "decode/decoder.h"
+#include "decode/batch.h"
 #include "trace/failure_dump.h"
 #include "trace/traced_turn.h"
 

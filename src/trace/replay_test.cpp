@@ -35,26 +35,26 @@ Transformer tiny_model(Device& device) {
 }
 
 // Guesses everything and anything, but some of it is right: an oracle beside a hostile drafter.
-Speculation wild_drafts(const KnownAnswer& answer, std::uint64_t seed) {
-  return {.tree = {.nodes = 12, .depth = 5}, .drafters = [&answer, seed] {
+Speculation wild_drafts(const KnownAnswers& answers, std::uint64_t seed) {
+  return {.tree = {.nodes = 12, .depth = 5}, .drafters = [&answers, seed](KvCache&, int) {
             DrafterSet set;
             set.push_back(std::make_unique<OracleDrafter>(
-                &answer, OracleOptions{.profile = {0.7}, .seed = seed, .vocabulary = kVocabulary}));
+                &answers, OracleOptions{.profile = {0.7}, .seed = seed, .vocabulary = kVocabulary}));
             set.push_back(std::make_unique<HostileDrafter>(seed, kVocabulary));
             return set;
           }};
 }
 
-KnownAnswer known_answer(const std::vector<std::int32_t>& tokens) {
-  KnownAnswer answer{kPrompt};
-  answer.tokens.insert(answer.tokens.end(), tokens.begin(), tokens.end());
-  return answer;
+KnownAnswers known_answer(const std::vector<std::int32_t>& tokens) {
+  KnownAnswers answers;
+  answers.learn(kPrompt, tokens);
+  return answers;
 }
 
 TracedTurn record_turn(const Transformer& model, const GenerateOptions& options, std::uint64_t seed) {
-  const KnownAnswer answer = known_answer(Decoder(model, kOptions).generate(kPrompt, options).tokens);
+  const KnownAnswers answers = known_answer(Batch(model, kOptions).generate(kPrompt, options).tokens);
   TurnRecorder recorder;
-  Decoder decoder(model, kOptions, wild_drafts(answer, seed));
+  Batch decoder(model, kOptions, wild_drafts(answers, seed));
   const GenerateResult result = decoder.generate(kPrompt, options, {.on_round = recorder.observer()});
   return recorder.take({.prompt_id = "p", .prompt = kPrompt}, options, result);
 }
@@ -111,7 +111,7 @@ TEST_F(ReplayTest, TheFirstTokenThatCameOutOtherwiseIsNamedWithItsRound) {
 TEST_F(ReplayTest, AnAnswerThatAStopStringEndedIsReplayedToTheSameEnd) {
   std::int64_t left = 11;
   TurnRecorder recorder;
-  Decoder decoder(model_, kOptions);
+  Batch decoder(model_, kOptions);
   const GenerateResult result = decoder.generate(
       kPrompt, {.max_tokens = 40},
       {.on_token = [&](const GeneratedToken&) { return --left > 0; }, .on_round = recorder.observer()});
@@ -167,11 +167,11 @@ TEST_F(ReplayTest, ADumpThatTheModelCannotRunIsRefused) {
 
 // Why the answer was cut there only the caller knows; its tokens are right.
 TEST_F(ReplayTest, AnAnswerThatWasCutShortIsNoMismatchOfTokens) {
-  const auto whole = Decoder(model_, kOptions).generate(kPrompt, {.max_tokens = 40}).tokens;
+  const auto whole = Batch(model_, kOptions).generate(kPrompt, {.max_tokens = 40}).tokens;
   TurnRecorder recorder;
   std::int64_t left = 11;
   const GenerateResult result =
-      Decoder(model_, kOptions)
+      Batch(model_, kOptions)
           .generate(kPrompt, {.max_tokens = 40},
                     {.on_token = [&](const GeneratedToken&) { return --left > 0; }, .on_round = recorder.observer()});
   const TracedTurn cut = recorder.take({.prompt = kPrompt}, {.max_tokens = 40}, result);
@@ -226,7 +226,7 @@ class ReplayOfASpoiledDevice : public ::testing::Test {
   TemporaryFolder folder_;
   std::unique_ptr<Device> device_ = make_reference_device();
   Transformer model_ = tiny_model(*device_);
-  std::vector<std::int32_t> plain_ = Decoder(model_, kOptions).generate(kPrompt, greedy_).tokens;
+  std::vector<std::int32_t> plain_ = Batch(model_, kOptions).generate(kPrompt, greedy_).tokens;
 
   std::int32_t wrong() const { return (plain_[kToken] + 1) % kVocabulary; }
   // One logit that is far too large.
@@ -270,9 +270,9 @@ TEST_F(ReplayOfASpoiledDevice, FindsItsMismatchThereAndNowhereElse) {
 TEST_F(ReplayOfASpoiledDevice, FindsItsErrorThereAndNowhereElse) {
   SpoiledDevice spoiled(*device_, position_, [](std::span<float> logits) { std::ranges::fill(logits, NAN); });
   const Transformer spoiled_model = tiny_model(spoiled);
-  const KnownAnswer answer = known_answer(plain_);
+  const KnownAnswers answers = known_answer(plain_);
   FailureDumper dumper(folder_.path(), RecordOrigin{});
-  Decoder decoder(spoiled_model, kOptions, wild_drafts(answer, 5));
+  Batch decoder(spoiled_model, kOptions, wild_drafts(answers, 5));
   EXPECT_THROW(dumper.guard("p", 1,
                             [&](const FailureObserver& on_failure) {
                               return decoder.generate(kPrompt, greedy_, {.on_failure = on_failure});
@@ -306,7 +306,7 @@ TEST(FailureDumps, OfADeviceThatFailsTellTheRoundAndReplayWithoutIt) {
   FaultyDevice& device = *faulty;
   const Transformer model = tiny_model(device);
   FailureDumper dumper(folder.path(), RecordOrigin{});
-  Decoder decoder(model, kOptions);
+  Batch decoder(model, kOptions);
   std::int64_t rounds = 0;
   const auto fail_later = [&](const Round&) {
     if (++rounds == 3) device.fail_at(7);
@@ -339,7 +339,7 @@ TEST(FailureDumps, AnExceptionOfTheCallersIsNoFailureOfTheAnswer) {
   const auto device = make_reference_device();
   const Transformer model = tiny_model(*device);
   FailureDumper dumper(folder.path(), RecordOrigin{});
-  Decoder decoder(model, kOptions);
+  Batch decoder(model, kOptions);
   EXPECT_THROW(dumper.guard("p", 1,
                             [&](const FailureObserver& on_failure) {
                               return decoder.generate(kPrompt, {},
@@ -362,7 +362,7 @@ TEST(FailureDumps, AnInvariantThatDoesNotHoldLeavesTheTablesOfTheStep) {
     tree.append(0, {.token = kVocabulary, .score = -1});
     return tree;
   };
-  Decoder decoder(model, {.context = 256, .invariants = true}, {.tree = {.nodes = 2}, .trees = beyond_vocabulary});
+  Batch decoder(model, {.context = 256, .invariants = true}, {.tree = {.nodes = 2}, .trees = beyond_vocabulary});
   try {
     dumper.guard("p", 1, [&](const FailureObserver& on_failure) {
       return decoder.generate(kPrompt, {}, {.on_failure = on_failure});

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "decode/ngram_drafter.h"
-#include "device/reference/reference_device.h"
+#include "device/cpu/cpu_device.h"
 #include "eval/prompt_runner.h"
 
 namespace espalier {
@@ -16,7 +16,7 @@ class TinySetupTest : public ::testing::Test {
     TextOptions options;
     options.generate.max_tokens = max_tokens;
     options.ignore_eos = true;
-    const auto drafters = [this] {
+    const auto drafters = [this](KvCache&, int) {
       ++drafters_made_;
       DrafterSet set;
       set.push_back(std::make_unique<NgramDrafter>());
@@ -31,7 +31,7 @@ class TinySetupTest : public ::testing::Test {
   }
 
   std::filesystem::path path_ = std::filesystem::path(ESPALIER_TEST_DATA) / "tiny/llama2.gguf";
-  std::unique_ptr<Device> device_ = make_reference_device();
+  std::unique_ptr<Device> device_ = make_cpu_device({.threads = 1});
   Transformer model_ = load_transformer(*device_, path_);
   ModelText text_ = load_model_text(path_);
   int drafters_made_ = 0;
