@@ -4,8 +4,9 @@
 // Nothing it says can change the text: a wrong guess costs time, a right one saves some.
 //
 // The loop calls, for each sequence: reused() and committed() as it grows; then in each round begin_round(), the
-// drafter's expand() once per level, end_round(), committed(); and settle() when the answer is complete. A reused()
-// comes whenever the sequence goes on with positions that somebody else has computed. One thread at a time.
+// drafter's expand() once per level, end_round(), committed(); and settle() before it goes on in blocks of others, or
+// leaves its own to them. A reused() comes whenever it goes on with positions that somebody else has computed. One
+// thread at a time.
 #pragma once
 
 #include <cstdint>

@@ -118,7 +118,7 @@ struct GenerateRequest {
 
 using RequestId = std::int64_t;
 
-// What model and decoder allow.
+// What model and batch allow.
 struct RequestLimits {
   std::int64_t context = 0;     // positions
   std::int64_t vocabulary = 0;  // ids lie below
