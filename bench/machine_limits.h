@@ -55,7 +55,7 @@ struct MultiplyAdds {
     for (auto& s : sum) s = a;
     for (std::int64_t i = 0; i < rounds; ++i)
 #pragma GCC unroll 12
-      for (auto& s : sum) s = vfmaq_f32(b, s, a);
+      for (auto& s : sum) s = vfmaq_f32(s, a, b);
     for (int i = 1; i < kIndependentSums; ++i) sum[0] = vaddq_f32(sum[0], sum[i]);
     return vgetq_lane_f32(sum[0], 0);
   }

@@ -168,15 +168,20 @@ class NextTile {
   std::int64_t count_ = 0, fetched_ = 0;
 };
 
+// Fewer than a vector, filled up with zeros.
+template <typename Kv>
+inline F32 get_first(const typename Kv::Stored* from, std::int64_t n) {
+  typename Kv::Stored all[kPanel] = {};
+  __builtin_memcpy(all, from, static_cast<std::size_t>(n) * sizeof *from);
+  return Kv::get(all);
+}
+
 // n elements to floats, the last vector filled up with zeros.
 template <typename Kv>
 inline void widen(const typename Kv::Stored* from, std::int64_t n, float* to) {
   std::int64_t i = 0;
   for (; i + kPanel <= n; i += kPanel) store(to + i, Kv::get(from + i));
-  if (i == n) return;
-  typename Kv::Stored rest[kPanel] = {};
-  __builtin_memcpy(rest, from + i, static_cast<std::size_t>(n - i) * sizeof *from);
-  store(to + i, Kv::get(rest));
+  if (i < n) store(to + i, get_first<Kv>(from + i, n - i));
 }
 
 // Positions [first, last), one after the other.
@@ -194,41 +199,91 @@ inline void widen_slots(const HeadMemory<Kv>& memory, const std::int32_t* slots,
     widen<Kv>(memory.at_slot(slots[i]), memory.dim, to);
 }
 
+constexpr int kFewPairs = 4;
+
 // --- scores
 
-// dot16 of q with the key at k, before its lanes are added. kVectors: full vectors of a head, 0: as many as dim has.
-template <int kVectors>
-inline F32 lanes_of_dot(const float* q, const float* k, std::int64_t dim) {
-  F32 sum = broadcast(0.0f);
-  if constexpr (kVectors > 0) {
-#pragma GCC unroll 8
-    for (int i = 0; i < kVectors; ++i) sum = fma(load(q + i * kPanel), load(k + i * kPanel), sum);
-  } else {
-    std::int64_t i = 0;
-    for (; i + kPanel <= dim; i += kPanel) sum = fma(load(q + i), load(k + i), sum);
-    if (i < dim) sum = select_first(dim - i, fma(load_first(q + i, dim - i), load(k + i), sum), sum);
+// Pairs wait here until there are kFewPairs of them, or no more: a key is then widened once for all. kVectors: of a
+// head, 0: it is not known, and the last may be short.
+template <typename Kv, int kVectors>
+class StoredScores {
+ public:
+  using Stored = typename Kv::Stored;
+  // count: at most sixteen. The other scores up to the sixteenth are zero.
+  StoredScores(const AttentionShape& shape, const Stored* const* keys, std::int64_t count)
+      : scale_(broadcast(shape.scale)), keys_(keys), count_(count), dim_(shape.dim) {}
+
+  void add(const float* q, float* scores) {
+    q_[size_] = q;
+    scores_[size_++] = scores;
+    if (size_ == kFewPairs) flush();
   }
-  return sum;
-}
+  void flush() {
+    switch (size_) {
+      case 1: score<1>(); break;
+      case 2: score<2>(); break;
+      case 3: score<3>(); break;
+      case 4: score<4>(); break;
+      default: break;
+    }
+    size_ = 0;
+  }
 
-// Scores of sixteen widened keys, the first at ordinal `first` of the tile, for the pairs of row r.
-template <int kVectors>
-void score_sixteen(const TilePairs& pairs, std::int64_t r, std::int64_t first, const float* keys) {
-  const std::int64_t dim = pairs.shape.dim, width = attention_padded(dim);
-  const F32 scale = broadcast(pairs.shape.scale);
-  pairs.for_each_pair(r, [&](const Pair& pair) {
-    const F32 dots = add_halves_of_16([&](int i) { return lanes_of_dot<kVectors>(pair.q, keys + i * width, dim); });
-    store(pair.scores + first, mul(scale, dots));
-  });
-}
+ private:
+  template <int P>
+  void score() {
+    Halves halves[P][kPanel];
+    for (std::int64_t k = 0; k < count_; ++k) {
+      F32 sums[P];
+      add_products(keys_[k], sums);
+#pragma GCC unroll 4
+      for (int p = 0; p < P; ++p) halves[p][k] = begin_halves(sums[p]);
+    }
+    for (int p = 0; p < P; ++p) {
+      for (std::int64_t k = count_; k < kPanel; ++k) halves[p][k] = begin_halves(broadcast(0.0f));
+      store(scores_[p], mul(scale_, end_halves(halves[p])));
+    }
+  }
 
-inline void score_sixteen_of_dim(const TilePairs& pairs, std::int64_t r, std::int64_t first, const float* keys) {
-  if (pairs.shape.dim == 64) {
-    score_sixteen<4>(pairs, r, first, keys);
-  } else if (pairs.shape.dim == 128) {
-    score_sixteen<8>(pairs, r, first, keys);
-  } else {
-    score_sixteen<0>(pairs, r, first, keys);
+  // The first product needs no zero to be added to: the sign of a score of zero is lost in the softmax.
+  template <int P>
+  [[gnu::always_inline]] void add_products(const Stored* key, F32 (&sums)[P]) const {
+    const std::int64_t vectors = kVectors > 0 ? kVectors : dim_ / kPanel, rest = kVectors > 0 ? 0 : dim_ % kPanel;
+#pragma GCC unroll 8
+    for (std::int64_t i = 0; i < vectors; ++i) {
+      F32 k = Kv::get(key + i * kPanel);
+      keep(k);
+#pragma GCC unroll 4
+      for (int p = 0; p < P; ++p) {
+        const F32 q = load(q_[p] + i * kPanel);
+        sums[p] = i == 0 ? mul(q, k) : fma(q, k, sums[p]);
+      }
+    }
+    if (rest == 0) return;
+    const F32 k = get_first<Kv>(key + vectors * kPanel, rest);
+    for (int p = 0; p < P; ++p)
+      sums[p] = fma(load_first(q_[p] + vectors * kPanel, rest), k, vectors == 0 ? broadcast(0.0f) : sums[p]);
+  }
+
+  F32 scale_;
+  const Stored* const* keys_;
+  std::int64_t count_, dim_;
+  const float* q_[kFewPairs];
+  float* scores_[kFewPairs];
+  int size_ = 0;
+};
+
+// The vectors of a head as a type, 0: any number.
+template <int kCount>
+struct Vectors {
+  static constexpr int count = kCount;
+};
+template <typename Body>
+inline void for_vectors(std::int64_t dim, const Body& body) {
+  switch (dim) {
+    case 4 * kPanel: return body(Vectors<4>());
+    case 8 * kPanel: return body(Vectors<8>());
+    default: return body(Vectors<0>());
   }
 }
 
@@ -236,91 +291,105 @@ inline void score_sixteen_of_dim(const TilePairs& pairs, std::int64_t r, std::in
 // the keys g, 4 + g, 8 + g and 12 + g.
 constexpr std::int64_t kKeyGroups = 4;
 
-// Partial sums of dot16, four of each of four keys, for several groups of keys and several pairs.
+// Partial sums of dot16, four of each of four keys, for several groups of keys and P pairs.
+template <int P>
 struct PartialSums {
-  F32 of[kScoredGroups][kScoredPairs];
+  F32 of[kScoredGroups][P];
 };
 
-[[gnu::always_inline]] inline PartialSums add(const PartialSums& a, const PartialSums& b) {
-  PartialSums sums;
+template <int P>
+[[gnu::always_inline]] inline PartialSums<P> add(const PartialSums<P>& a, const PartialSums<P>& b) {
+  PartialSums<P> sums;
 #pragma GCC unroll 4
   for (int g = 0; g < kScoredGroups; ++g)
 #pragma GCC unroll 4
-    for (int p = 0; p < kScoredPairs; ++p) sums.of[g][p] = add(a.of[g][p], b.of[g][p]);
+    for (int p = 0; p < P; ++p) sums.of[g][p] = add(a.of[g][p], b.of[g][p]);
   return sums;
 }
 
-template <int kVectors>
+template <int kVectors, int P>
 struct QuarteredKeys {
   const float* keys;
-  const float* q[kScoredPairs];
+  const float* const* q;
   std::int64_t vectors;  // of a head
 
   // Lanes 4 c .. 4 c + 3 of dot16 for the groups from `group` on. The first product needs no zero to be added to: the
   // sign of a score of zero is lost in the softmax.
-  [[gnu::always_inline]] PartialSums lanes(int group, int c) const {
-    PartialSums sums;
+  [[gnu::always_inline]] PartialSums<P> lanes(int group, int c) const {
+    PartialSums<P> sums;
     const std::int64_t count = kVectors > 0 ? kVectors : vectors;
 #pragma GCC unroll 8
     for (std::int64_t i = 0; i < count; ++i) {
       const std::int64_t d = i * kPanel + c * kKeyGroups;
-      F32 of_q[kScoredPairs];
+      F32 of_q[P];
 #pragma GCC unroll 4
-      for (int p = 0; p < kScoredPairs; ++p) of_q[p] = load_quarters(q[p] + d);
+      for (int p = 0; p < P; ++p) of_q[p] = load_quarters(q[p] + d);
 #pragma GCC unroll 4
       for (int g = 0; g < kScoredGroups; ++g) {
         F32 k = load(keys + (d + group + g) * kPanel);
         keep(k);
 #pragma GCC unroll 4
-        for (int p = 0; p < kScoredPairs; ++p)
-          sums.of[g][p] = i == 0 ? mul(of_q[p], k) : fma(of_q[p], k, sums.of[g][p]);
+        for (int p = 0; p < P; ++p) sums.of[g][p] = i == 0 ? mul(of_q[p], k) : fma(of_q[p], k, sums.of[g][p]);
       }
     }
     return sums;
   }
 
   // All lanes, halves of eight and of four added.
-  [[gnu::always_inline]] PartialSums add_halves(int group) const {
-    PartialSums even = lanes(group, 0);
+  [[gnu::always_inline]] PartialSums<P> add_halves(int group) const {
+    PartialSums<P> even = lanes(group, 0);
     even = add(even, lanes(group, 2));
-    const PartialSums odd = lanes(group, 1);
+    const PartialSums<P> odd = lanes(group, 1);
     return add(even, add(odd, lanes(group, 3)));
   }
 };
 
 // Pairs wait here until kScoredPairs of them want the scores of the same keys.
 template <int kVectors>
-class ScoreBatch {
+class QuarteredScores {
  public:
-  ScoreBatch(const AttentionShape& shape, const float* keys)
-      : scale_(broadcast(shape.scale)), keys_{keys, {}, shape.dim / kPanel} {}
+  QuarteredScores(const AttentionShape& shape, const float* keys)
+      : scale_(broadcast(shape.scale)), keys_(keys), vectors_(shape.dim / kPanel) {}
 
   void add(const float* q, float* scores) {
-    keys_.q[size_] = q;
+    q_[size_] = q;
     scores_[size_++] = scores;
     if (size_ == kScoredPairs) flush();
   }
-  // The places of missing pairs are taken by the last one.
   void flush() {
-    if (size_ == 0) return;
-    for (int p = size_; p < kScoredPairs; ++p) keys_.q[p] = keys_.q[p - 1], scores_[p] = scores_[p - 1];
-    F32 sums[kScoredPairs][kKeyGroups];
-#pragma GCC unroll 1
-    for (int first = 0; first < kKeyGroups; first += kScoredGroups) {
-      const PartialSums some = keys_.add_halves(first);
-#pragma GCC unroll 4
-      for (int g = 0; g < kScoredGroups; ++g)
-#pragma GCC unroll 4
-        for (int p = 0; p < kScoredPairs; ++p) sums[p][first + g] = some.of[g][p];
+    switch (size_) {
+      case 1: score<1>(); break;
+      case 2: score<2>(); break;
+      case 3: score<3>(); break;
+      case 4: score<4>(); break;
+      default: break;
     }
-#pragma GCC unroll 4
-    for (int p = 0; p < kScoredPairs; ++p) store(scores_[p], mul(scale_, add_halves_of_quarters(sums[p])));
     size_ = 0;
   }
 
  private:
+  template <int P>
+  void score() {
+    if constexpr (P <= kScoredPairs) {
+      const QuarteredKeys<kVectors, P> keys{keys_, q_, vectors_};
+      F32 sums[P][kKeyGroups];
+#pragma GCC unroll 1
+      for (int first = 0; first < kKeyGroups; first += kScoredGroups) {
+        const PartialSums<P> some = keys.add_halves(first);
+#pragma GCC unroll 4
+        for (int g = 0; g < kScoredGroups; ++g)
+#pragma GCC unroll 4
+          for (int p = 0; p < P; ++p) sums[p][first + g] = some.of[g][p];
+      }
+#pragma GCC unroll 4
+      for (int p = 0; p < P; ++p) store(scores_[p], mul(scale_, add_halves_of_quarters(sums[p])));
+    }
+  }
+
   F32 scale_;
-  QuarteredKeys<kVectors> keys_;
+  const float* keys_;
+  std::int64_t vectors_;
+  const float* q_[kScoredPairs];
   float* scores_[kScoredPairs];
   int size_ = 0;
 };
@@ -336,34 +405,11 @@ inline void for_each_seeing_row(const TilePairs& pairs, std::int64_t first, Next
   }
 }
 
-// Scores of sixteen quartered keys for every row that sees one of them.
-template <int kVectors, typename Kv>
-void score_quartered(const TilePairs& pairs, std::int64_t first, const float* keys, NextTile<Kv>& next) {
-  ScoreBatch<kVectors> batch(pairs.shape, keys);
-  for_each_seeing_row(pairs, first, next, [&](std::int64_t r) {
-    pairs.for_each_pair(r, [&](const Pair& pair) { batch.add(pair.q, pair.scores + first); });
-  });
-  batch.flush();
-}
-
+// From places in memory, sixteen of them.
 template <typename Kv>
-inline void score_quartered_of_dim(const TilePairs& pairs, std::int64_t first, const float* keys, NextTile<Kv>& next) {
-  if (pairs.shape.dim == 64) {
-    score_quartered<4>(pairs, first, keys, next);
-  } else if (pairs.shape.dim == 128) {
-    score_quartered<8>(pairs, first, keys, next);
-  } else {
-    score_quartered<0>(pairs, first, keys, next);
-  }
-}
-
-// Positions [first, last), at most sixteen; behind the last one stand copies of it.
-template <typename Kv>
-inline void quarter_keys(const HeadMemory<Kv>& memory, std::int64_t first, std::int64_t last, float* keys) {
-  const typename Kv::Stored* from[kPanel];
-  for (std::int64_t known = memory.list(first, last, from); known < kPanel; ++known) from[known] = from[known - 1];
+inline void quarter_keys(const typename Kv::Stored* const (&from)[kPanel], std::int64_t dim, float* keys) {
   for (int g = 0; g < kKeyGroups; ++g)
-    for (std::int64_t d = 0; d < memory.dim; d += kPanel) {
+    for (std::int64_t d = 0; d < dim; d += kPanel) {
       F32 four[4];
 #pragma GCC unroll 4
       for (int i = 0; i < 4; ++i) four[i] = Kv::get(from[4 * i + g] + d);
@@ -373,37 +419,45 @@ inline void quarter_keys(const HeadMemory<Kv>& memory, std::int64_t first, std::
     }
 }
 
-constexpr std::int64_t kFewPairs = 4;
-
-template <typename Kv>
+template <typename Kv, int kVectors>
 void score_context(const TilePairs& pairs, const KeyRange& all, float* keys) {
   const HeadMemory<Kv> memory(pairs, pairs.shape.k), values(pairs, pairs.shape.v);
   NextTile<Kv> next(pairs, memory, values);
   const std::int64_t beginning = pairs.beginning();
   const bool quartered = pairs.count() > kFewPairs && pairs.shape.dim % kPanel == 0;
   for (std::int64_t first = all.first; first < all.last; first += kPanel) {
-    const std::int64_t last = smaller(first + kPanel, all.last);
+    const typename Kv::Stored* from[kPanel];
+    const std::int64_t count = memory.list(beginning + first, beginning + smaller(first + kPanel, all.last), from);
+    const auto score = [&](auto batch) {
+      for_each_seeing_row(pairs, first, next, [&](std::int64_t r) {
+        pairs.for_each_pair(r, [&](const Pair& pair) { batch.add(pair.q, pair.scores + first); });
+      });
+      batch.flush();
+    };
     if (quartered) {
-      quarter_keys(memory, beginning + first, beginning + last, keys);
-      score_quartered_of_dim(pairs, first, keys, next);
+      for (std::int64_t known = count; known < kPanel; ++known) from[known] = from[known - 1];
+      quarter_keys<Kv>(from, memory.dim, keys);
+      score(QuarteredScores<kVectors>(pairs.shape, keys));
     } else {
-      // Behind the last key `keys` holds what was there before: floats that no row reads.
-      widen_positions(memory, beginning + first, beginning + last, keys);
-      for_each_seeing_row(pairs, first, next, [&](std::int64_t r) { score_sixteen_of_dim(pairs, r, first, keys); });
+      score(StoredScores<Kv, kVectors>(pairs.shape, from, count));
     }
   }
 }
 
-template <typename Kv>
-void score_tails(const TilePairs& pairs, float* keys) {
+template <typename Kv, int kVectors>
+void score_tails(const TilePairs& pairs) {
   const HeadMemory<Kv> memory(pairs, pairs.shape.k);
   for (std::int64_t r = 0; r < pairs.rows.row_count; ++r) {
     const AttentionRow& row = pairs.rows.rows[r];
     const KeyRange tail = pairs.tail(row);
     const std::int64_t skipped = row.tail_begin - pairs.beginning();
     for (std::int64_t first = tail.first; first < tail.last; first += kPanel) {
-      widen_slots(memory, row.tail + (first - skipped), smaller(kPanel, tail.last - first), keys);
-      score_sixteen_of_dim(pairs, r, first, keys);
+      const typename Kv::Stored* from[kPanel];
+      const std::int64_t count = smaller(kPanel, tail.last - first);
+      for (std::int64_t k = 0; k < count; ++k) from[k] = memory.at_slot(row.tail[first - skipped + k]);
+      StoredScores<Kv, kVectors> batch(pairs.shape, from, count);
+      pairs.for_each_pair(r, [&](const Pair& pair) { batch.add(pair.q, pair.scores + first); });
+      batch.flush();
     }
   }
 }
@@ -458,35 +512,66 @@ inline void softmax(const TilePairs& pairs) {
 
 // --- weighted sums
 
-// Adds `keys` values, P pairs by V vectors at a time: the sums stay in registers. With kCounts the denominators too.
+// The sums of P pairs by V vectors, in registers; with kCounts the denominators too.
+template <int P, int V, bool kCounts>
+struct WeighedSums {
+  F32 acc[P][V];
+  float den[P];
+
+  template <int kFactor>
+  [[gnu::always_inline]] void add(const Factors (&weights)[P], const F32 (&values)[V]) {
+#pragma GCC unroll 8
+    for (int p = 0; p < P; ++p)
+#pragma GCC unroll 8
+      for (int i = 0; i < V; ++i) acc[p][i] = fma<kFactor>(weights[p], values[i], acc[p][i]);
+  }
+  [[gnu::always_inline]] void count(const float* const (&weights)[P], std::int64_t key) {
+    if constexpr (kCounts)
+#pragma GCC unroll 8
+      for (int p = 0; p < P; ++p) den[p] += weights[p][key];
+  }
+};
+
+// Adds `keys` values to the sums.
 template <typename Kv, int P, int V, bool kCounts>
 inline void weigh_vectors(const float* const (&weights)[P], float* const (&sums)[P], float* const (&denominators)[P],
                           const typename Kv::Stored* values, std::int64_t stride, std::int64_t keys) {
-  F32 acc[P][V];
-  [[maybe_unused]] F32 den[P];
+  WeighedSums<P, V, kCounts> weighed;
 #pragma GCC unroll 8
   for (int p = 0; p < P; ++p) {
-    if constexpr (kCounts) den[p] = broadcast(*denominators[p]);
+    weighed.den[p] = *denominators[p];
 #pragma GCC unroll 8
-    for (int i = 0; i < V; ++i) acc[p][i] = load(sums[p] + i * kPanel);
+    for (int i = 0; i < V; ++i) weighed.acc[p][i] = load(sums[p] + i * kPanel);
   }
-  for (std::int64_t j = 0; j < keys; ++j, values += stride) {
-    F32 v[V];
+  F32 value[V];
+  Factors factors[P];
+  const auto next_value = [&] {
 #pragma GCC unroll 8
-    for (int i = 0; i < V; ++i) v[i] = Kv::get(values + i * kPanel);
+    for (int i = 0; i < V; ++i) value[i] = Kv::get(values + i * kPanel);
+    values += stride;
+  };
+  const auto load_weights = [&](std::int64_t key) {
 #pragma GCC unroll 8
-    for (int p = 0; p < P; ++p) {
-      const F32 e = broadcast(weights[p][j]);
-      if constexpr (kCounts) den[p] = add(den[p], e);
-#pragma GCC unroll 8
-      for (int i = 0; i < V; ++i) acc[p][i] = fma(e, v[i], acc[p][i]);
-    }
+    for (int p = 0; p < P; ++p) factors[p] = load_factors(weights[p] + key);
+  };
+  std::int64_t j = 0;
+  for (; j + 4 <= keys; j += 4) {
+    load_weights(j);
+    next_value(), weighed.template add<0>(factors, value), weighed.count(weights, j);
+    next_value(), weighed.template add<1>(factors, value), weighed.count(weights, j + 1);
+    next_value(), weighed.template add<2>(factors, value), weighed.count(weights, j + 2);
+    next_value(), weighed.template add<3>(factors, value), weighed.count(weights, j + 3);
+  }
+  // Weights may be read behind the last one (kScoreStride), but not values.
+  for (; j < keys; ++j) {
+    load_weights(j);
+    next_value(), weighed.template add<0>(factors, value), weighed.count(weights, j);
   }
 #pragma GCC unroll 8
   for (int p = 0; p < P; ++p) {
-    if constexpr (kCounts) store_first(denominators[p], den[p], 1);
+    *denominators[p] = weighed.den[p];
 #pragma GCC unroll 8
-    for (int i = 0; i < V; ++i) store(sums[p] + i * kPanel, acc[p][i]);
+    for (int i = 0; i < V; ++i) store(sums[p] + i * kPanel, weighed.acc[p][i]);
   }
 }
 
@@ -625,8 +710,10 @@ void weigh_tails(const TilePairs& pairs, float* values) {
 template <typename Kv>
 void sums_of_tile(const TilePairs& pairs, float* scratch) {
   const KeyRange all = pairs.context_of_all();
-  score_context<Kv>(pairs, all, scratch);
-  score_tails<Kv>(pairs, scratch);
+  for_vectors(pairs.shape.dim, [&](auto vectors) {
+    score_context<Kv, decltype(vectors)::count>(pairs, all, scratch);
+    score_tails<Kv, decltype(vectors)::count>(pairs);
+  });
   softmax(pairs);
   weigh_context<Kv>(pairs, all, scratch);
   weigh_tails<Kv>(pairs, scratch);

@@ -74,6 +74,17 @@ inline F32 fma(F32 a, F32 b, F32 c) {
 inline F32 max(F32 a, F32 b) {
   return {_mm256_max_ps(a.low, b.low), _mm256_max_ps(a.high, b.high)};
 }
+// Four factors, of which one at a time multiplies a vector.
+struct Factors {
+  const float* p;
+};
+inline Factors load_factors(const float* p) {
+  return {p};
+}
+template <int kFactor>
+inline F32 fma(Factors a, F32 b, F32 c) {
+  return fma(broadcast(a.p[kFactor]), b, c);
+}
 inline F32 negate(F32 a) {
   const __m256 sign = _mm256_set1_ps(-0.0f);
   return {_mm256_xor_ps(a.low, sign), _mm256_xor_ps(a.high, sign)};
@@ -141,14 +152,11 @@ inline std::int32_t store_as_bytes(std::int8_t* p, I32 a) {
   return _mm_cvtsi128_si32(sums) + _mm_extract_epi32(sums, 2) - 16 * 128;
 }
 
-inline __m256 power_of_two(__m256i n) {
-  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(n, _mm256_set1_epi32(127)), 23));
-}
 inline __m256 times_power_of_two(__m256 p, __m256 n) {
-  const __m256i whole = _mm256_cvtps_epi32(n), half = _mm256_srai_epi32(whole, 1);
-  return _mm256_mul_ps(_mm256_mul_ps(p, power_of_two(half)), power_of_two(_mm256_sub_epi32(whole, half)));
+  const __m256i whole = _mm256_slli_epi32(_mm256_cvtps_epi32(n), 23);
+  return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(p), whole));
 }
-// p * 2^n, n whole, in two factors as base/math.h has them.
+// p * 2^n, n whole: added to the exponent, which is the same wherever base/math.h's two factors give a normal number.
 inline F32 times_power_of_two(F32 p, F32 n) {
   return {times_power_of_two(p.low, n.low), times_power_of_two(p.high, n.high)};
 }
@@ -180,18 +188,19 @@ inline __m256 add_halves_2(__m256 a, __m256 b) {
 inline __m256 add_halves_1(__m256 a, __m256 b) {
   return _mm256_add_ps(_mm256_shuffle_ps(a, b, 0x88), _mm256_shuffle_ps(a, b, 0xdd));
 }
-// Lane i becomes add_halves of the i-th of sixteen sums: the same additions for eight of them at once. sum(i) is asked
-// for in the order that keeps few alive.
-template <typename Sum>
-inline F32 add_halves_of_16(const Sum& sum) {
-  const auto quarter = [&](int first) { return add_halves_4(add_halves_8(sum(first)), add_halves_8(sum(first + 4))); };
+// The first additions of add_halves, and the others of sixteen sums: lane i becomes add_halves of the i-th.
+using Halves = __m256;
+inline Halves begin_halves(F32 a) {
+  return add_halves_8(a);
+}
+inline F32 end_halves(const Halves (&sums)[16]) {
+  const auto quarter = [&](int first) { return add_halves_4(sums[first], sums[first + 4]); };
   const auto eight = [&](int first) {
     const __m256 low = add_halves_2(quarter(first), quarter(first + 1));
     const __m256 high = add_halves_2(quarter(first + 2), quarter(first + 3));
     return add_halves_1(low, high);
   };
-  const __m256 low = eight(0);
-  return {low, eight(8)};
+  return {eight(0), eight(8)};
 }
 
 // Four floats in each of the four quarters.

@@ -69,6 +69,17 @@ inline F32 fma(F32 a, F32 b, F32 c) {
 inline F32 max(F32 a, F32 b) {
   return {_mm512_max_ps(a.v, b.v)};
 }
+// Four factors, of which one at a time multiplies a vector.
+struct Factors {
+  const float* p;
+};
+inline Factors load_factors(const float* p) {
+  return {p};
+}
+template <int kFactor>
+inline F32 fma(Factors a, F32 b, F32 c) {
+  return fma(broadcast(a.p[kFactor]), b, c);
+}
 inline F32 negate(F32 a) {
   return {_mm512_xor_ps(a.v, _mm512_set1_ps(-0.0f))};
 }
@@ -154,13 +165,15 @@ inline __m512 add_halves_2(__m512 a, __m512 b) {
 inline __m512 add_halves_1(__m512 a, __m512 b) {
   return _mm512_add_ps(_mm512_shuffle_ps(a, b, 0x88), _mm512_shuffle_ps(a, b, 0xdd));
 }
-// Lane i becomes add_halves of the i-th of sixteen sums: the same additions for all of them at once. sum(i) is asked
-// for in the order that keeps few alive.
-template <typename Sum>
-inline F32 add_halves_of_16(const Sum& sum) {
+// Nothing yet of the additions of add_halves, and all of them for sixteen sums: lane i becomes add_halves of the i-th.
+using Halves = F32;
+inline Halves begin_halves(F32 a) {
+  return a;
+}
+inline F32 end_halves(const Halves (&sums)[16]) {
   const auto quarter = [&](int first) {
-    const __m512 a = add_halves_8(sum(first).v, sum(first + 4).v);
-    const __m512 b = add_halves_8(sum(first + 8).v, sum(first + 12).v);
+    const __m512 a = add_halves_8(sums[first].v, sums[first + 4].v);
+    const __m512 b = add_halves_8(sums[first + 8].v, sums[first + 12].v);
     return add_halves_4(a, b);
   };
   const __m512 low = add_halves_2(quarter(0), quarter(1));

@@ -29,9 +29,9 @@ constexpr int kTileRows = 4;                  // sixteen registers of integer su
 constexpr int kFloatPanels[] = {2, 2, 1, 1};  // panels side by side for 1, 2, ... rows of float weights
 constexpr int kBlockPanels[] = {2, 1, 1, 1};  // and of block-quantised ones
 constexpr int kScoredGroups = 1;              // of four keys each, side by side when many rows want scores,
-constexpr int kScoredPairs = 2;               // for so many rows and heads
-constexpr int kWeighedPairs = 1;              // rows and heads whose weighted sums of values run side by side,
-constexpr int kWeighedVectors = 4;            // so many vectors of each
+constexpr int kScoredPairs = 4;               // for so many rows and heads
+constexpr int kWeighedPairs = 4;              // rows and heads whose weighted sums of values run side by side,
+constexpr int kWeighedVectors = 1;            // so many vectors of each
 
 // The same operation on each of the four registers.
 template <typename Result, typename Operation>
@@ -80,6 +80,17 @@ template <typename Result, typename Operation>
 }
 [[gnu::always_inline]] inline F32 max(F32 a, F32 b) {
   return each<F32>([&](int i) { return vmaxq_f32(a.v[i], b.v[i]); });
+}
+// Four factors, of which one at a time multiplies a vector.
+struct Factors {
+  float32x4_t v;
+};
+[[gnu::always_inline]] inline Factors load_factors(const float* p) {
+  return {vld1q_f32(p)};
+}
+template <int kFactor>
+[[gnu::always_inline]] inline F32 fma(Factors a, F32 b, F32 c) {
+  return each<F32>([&](int i) { return vfmaq_laneq_f32(c.v[i], b.v[i], a.v, kFactor); });
 }
 [[gnu::always_inline]] inline F32 negate(F32 a) {
   return each<F32>([&](int i) { return vnegq_f32(a.v[i]); });
@@ -146,16 +157,12 @@ template <typename Result, typename Operation>
   return vaddlvq_s8(bytes);
 }
 
-[[gnu::always_inline]] inline float32x4_t power_of_two(int32x4_t n) {
-  return vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(n, vdupq_n_s32(127)), 23));
-}
-[[gnu::always_inline]] inline float32x4_t times_power_of_two(float32x4_t p, float32x4_t n) {
-  const int32x4_t whole = vcvtnq_s32_f32(n), half = vshrq_n_s32(whole, 1);
-  return vmulq_f32(vmulq_f32(p, power_of_two(half)), power_of_two(vsubq_s32(whole, half)));
-}
-// p * 2^n, n whole, in two factors as base/math.h has them.
+// p * 2^n, n whole: added to the exponent, which is the same wherever base/math.h's two factors give a normal number.
 [[gnu::always_inline]] inline F32 times_power_of_two(F32 p, F32 n) {
-  return each<F32>([&](int i) { return times_power_of_two(p.v[i], n.v[i]); });
+  return each<F32>([&](int i) {
+    const int32x4_t whole = vshlq_n_s32(vcvtnq_s32_f32(n.v[i]), 23);
+    return vreinterpretq_f32_s32(vaddq_s32(vreinterpretq_s32_f32(p.v[i]), whole));
+  });
 }
 
 [[gnu::always_inline]] inline float reduce_max(F32 a) {
@@ -174,16 +181,15 @@ template <typename Result, typename Operation>
   const float32x2_t s2 = vadd_f32(vget_low_f32(s4), vget_high_f32(s4));
   return vget_lane_f32(s2, 0) + vget_lane_f32(s2, 1);
 }
-// Lane i becomes add_halves of the i-th of sixteen sums: the same additions for four of them at once.
-template <typename Sum>
-[[gnu::always_inline]] inline F32 add_halves_of_16(const Sum& sum) {
-  const auto two = [&](int first) {
-    const float32x4_t a = add_halves_8_and_4(sum(first));
-    return add_halves_2(a, add_halves_8_and_4(sum(first + 1)));
-  };
+// The first additions of add_halves, and the others of sixteen sums: lane i becomes add_halves of the i-th.
+using Halves = float32x4_t;
+[[gnu::always_inline]] inline Halves begin_halves(F32 a) {
+  return add_halves_8_and_4(a);
+}
+[[gnu::always_inline]] inline F32 end_halves(const Halves (&sums)[16]) {
   return each<F32>([&](int i) {
-    const float32x4_t low = two(4 * i);
-    return vpaddq_f32(low, two(4 * i + 2));
+    const Halves* four = sums + 4 * i;
+    return vpaddq_f32(add_halves_2(four[0], four[1]), add_halves_2(four[2], four[3]));
   });
 }
 
