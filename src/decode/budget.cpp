@@ -66,13 +66,13 @@ void follow(double& mean, double value, double memory) {
 }  // namespace
 
 RowChoice best_rows(std::span<const double> accepted, std::span<const double> step_seconds, double draft_seconds,
-                    int roots) {
-  const auto time = [&](int rows) {
-    return draft_seconds + step_seconds[std::min(static_cast<std::size_t>(rows), step_seconds.size()) - 1];
-  };
+                    int roots, int prompt_rows) {
+  const auto step = [&](int rows) { return seconds_of_rows(step_seconds, rows); };
+  const double apart = draft_seconds + (step(roots) - step(roots + prompt_rows));
+  const auto time = [&](int rows) { return apart + step(rows + prompt_rows); };
   double tokens = roots;
   RowChoice best{roots, tokens / time(roots)};
-  const auto most = static_cast<int>(std::min(accepted.size() + static_cast<std::size_t>(roots), step_seconds.size()));
+  const std::int64_t most = std::min(std::ssize(accepted) + roots, std::ssize(step_seconds) - prompt_rows);
   for (int rows = roots + 1; rows <= most; ++rows) {
     tokens += accepted[static_cast<std::size_t>(rows - roots - 1)];
     if (const double rate = tokens / time(rows); rate > best.rate) best = {rows, rate};
@@ -168,7 +168,8 @@ double Budget::plain_seconds() const {
 double Budget::drafted_seconds(int rows, int all_rows, int drafted, double draft_seconds) const {
   const double guesses = all_rows - round_.roots;
   const double more = seconds_of_rows(step_seconds_, all_rows) - plain_seconds();
-  return plain_seconds() + draft_seconds / drafted + (guesses > 0 ? more * (rows - 1) / guesses : 0);
+  const double share = draft_seconds / drafted + (guesses > 0 ? more * (rows - 1) / guesses : 0);
+  return plain_seconds() + round_.roots * share;
 }
 
 void LevelBudget::begin(std::size_t drafter) {
@@ -200,7 +201,8 @@ bool LevelBudget::buys(std::span<const Frontier> frontiers) {
   std::ranges::inplace_merge(hoped_, hoped_.begin() + own, std::greater<>());
   const double spent = pass_begin_ - begin_;
   const auto rate = [&](const std::vector<double>& accepted, double seconds) {
-    return best_rows(accepted, budget_.affordable_seconds(), seconds, budget_.round_.roots).rate;
+    const RoundShape& round = budget_.round_;
+    return best_rows(accepted, budget_.affordable_seconds(), seconds, round.roots, round.prompt_rows).rate;
   };
   return rate(hoped_, spent + passes.seconds) > rate(accepted_, spent);
 }

@@ -20,15 +20,15 @@
 namespace espalier {
 
 struct RowChoice {
-  int rows = 1;     // roots included
+  int rows = 1;     // roots included, prompt rows not
   double rate = 0;  // tokens per second
 };
 
 // accepted: the chances of guesses, never rising; step_seconds[n - 1]: of a step of n rows. A step of several sequences
-// has several roots, each of which brings a token. The fewest rows among equals; step_seconds is not exceeded, unless
-// by the roots alone.
+// has several roots, each of which brings a token. Prompt rows are in the step anyway and no part of its rate, as in
+// row_choice.h. The fewest rows among equals; step_seconds is not exceeded, unless by roots and prompt rows alone.
 RowChoice best_rows(std::span<const double> accepted, std::span<const double> step_seconds, double draft_seconds,
-                    int roots = 1);
+                    int roots = 1, int prompt_rows = 0);
 
 // Whether to draft at all. The balance says what drafting has lately won or lost against plain decoding; below zero it
 // is a probe now and then, after a pause that doubles with every failure in a row, but is no longer than it takes to
@@ -89,8 +89,9 @@ class Budget {
   void learn(const Candidates& candidates, std::span<const Visit> visits);
   // A step of the round took `seconds`.
   void observe_step(std::int64_t rows, double seconds);
-  // By the table, the share that one sequence has of the time of a drafted round, whose trees have `all_rows` rows and
-  // its own `rows` of them. Drafting took `draft_seconds` for `drafted` sequences.
+  // By the table, the time that one sequence answers for in a drafted round, whose trees have `all_rows` rows and its own
+  // `rows` of them. Drafting took `draft_seconds` for `drafted` sequences. Its share of drafts and guesses counts for
+  // every sequence, because every one of them waits for it.
   double drafted_seconds(int rows, int all_rows, int drafted, double draft_seconds) const;
   // Likewise, of a round of roots.
   double plain_seconds() const;

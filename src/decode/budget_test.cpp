@@ -10,6 +10,7 @@
 
 #include "decode/accept.h"
 #include "decode/hostile_drafter.h"
+#include "decode/row_choice.h"
 #include "decode/testing/linear_times.h"
 
 namespace espalier {
@@ -110,6 +111,17 @@ TEST(BestRows, OfSeveralSequencesCountATokenForEachRoot) {
   EXPECT_EQ(choice.rows, 4);
   EXPECT_DOUBLE_EQ(choice.rate, 4 / 1.3);
   EXPECT_EQ(best_rows({}, std::vector{1.0, 1.1}, 0, 4).rows, 4) << "roots are never dropped";
+}
+
+TEST(BestRows, PayForWhatTheyAddToAStepThatHasPromptRowsAnyway) {
+  std::vector<double> times(64, 1.0);  // steep up to sixteen rows, flat behind
+  for (std::size_t i = 0; i < 16; ++i) times[i] = static_cast<double>(i + 1) / 16;
+  const std::vector<double> accepted(8, 0.1);
+  EXPECT_EQ(best_rows(accepted, times, 0).rows, 1);
+  EXPECT_EQ(best_rows(accepted, times, 0, 1, 20).rows, 9) << "beside a prompt they cost nothing";
+  EXPECT_DOUBLE_EQ(best_rows(accepted, times, 0, 1, 20).rate, 1.8 * 16);
+  EXPECT_EQ(best_rows(accepted, times, 0, 1, 60).rows, 4) << "no more than a step holds";
+  EXPECT_EQ(best_rows(accepted, times, 0, 1, 80).rows, 1);
 }
 
 // --- cutting
@@ -213,16 +225,38 @@ TEST(Budget, RiskedIsAShareOfAStepWithItsPromptRows) {
   EXPECT_EQ(budget.cut(drafts, 0)[0].size(), 8) << "a quarter of 3 s is 7 rows";
 }
 
-TEST(Budget, ASequenceIsChargedForItsOwnGuessesAndItsShareOfTheDrafting) {
+TEST(Budget, ASequenceAnswersForItsOwnGuessesAndItsShareOfTheDraftingToAllWhoWait) {
   Budget budget(linear_times(0.1), {.rows = 64});
   budget.begin_round({.roots = 2, .context = 100});
   EXPECT_DOUBLE_EQ(budget.plain_seconds(), 1.1) << "a step of the roots";
   EXPECT_DOUBLE_EQ(budget.drafted_seconds(1, 2, 2, 0), 1.1);
-  EXPECT_DOUBLE_EQ(budget.drafted_seconds(1, 2, 2, 0.5), 1.1 + 0.25);
-  EXPECT_DOUBLE_EQ(budget.drafted_seconds(5, 6, 1, 0.5), 1.1 + 0.5 + 0.4) << "all guesses are its own";
-  EXPECT_DOUBLE_EQ(budget.drafted_seconds(4, 10, 2, 0), 1.1 + 0.3);
-  EXPECT_DOUBLE_EQ(budget.drafted_seconds(6, 10, 2, 0), 1.1 + 0.5);
+  EXPECT_DOUBLE_EQ(budget.drafted_seconds(1, 2, 2, 0.5), 1.1 + 2 * 0.25);
+  EXPECT_DOUBLE_EQ(budget.drafted_seconds(5, 6, 1, 0.5), 1.1 + 2 * (0.5 + 0.4)) << "all guesses are its own";
+  EXPECT_DOUBLE_EQ(budget.drafted_seconds(4, 10, 2, 0), 1.1 + 2 * 0.3);
+  EXPECT_DOUBLE_EQ(budget.drafted_seconds(6, 10, 2, 0), 1.1 + 2 * 0.5);
   EXPECT_DOUBLE_EQ(budget.drafted_seconds(1, 10, 2, 0), 1.1) << "nobody pays for the guesses of others";
+}
+
+// Where everybody drafts alike, patience and the rate of the whole step must say the same.
+TEST(Budget, DraftingPaysForASequenceWhereItPaysForTheStep) {
+  int pays = 0, loses = 0;
+  for (std::uint32_t seed = 0; seed < 2000; ++seed) {
+    std::mt19937 random(seed);
+    const auto uniform = [&](double low, double high) { return std::uniform_real_distribution(low, high)(random); };
+    Budget budget(linear_times(uniform(0.01, 0.5)), {.rows = 512});
+    const int roots = 1 + static_cast<int>(random() % 16), rows = 1 + static_cast<int>(random() % 8);
+    budget.begin_round({.roots = roots, .context = 100});
+    const double draft = uniform(0, 0.5), tokens = uniform(1, 3);
+    const double step = seconds_of_rows(budget.step_seconds(), roots * rows);
+    const double gain = roots * tokens / (draft + step) - roots / budget.plain_seconds();
+    if (std::abs(gain) < 1e-9) continue;
+    Patience patience;
+    patience.settle(tokens, budget.drafted_seconds(rows, roots * rows, roots, draft), budget.plain_seconds());
+    ASSERT_EQ(patience.wins(), gain > 0) << "seed " << seed;
+    ++(gain > 0 ? pays : loses);
+  }
+  EXPECT_GT(pays, 100);
+  EXPECT_GT(loses, 100);
 }
 
 TEST(Budget, StopsGuessingWhatTheTeacherNeverTakes) {

@@ -13,7 +13,7 @@ class OfferedStep {
  public:
   explicit OfferedStep(const StepOffer& offer)
       : offer_(offer), before_(offer.roots + offer.prompt_rows), tokens_(static_cast<std::size_t>(offer.roots), 1.0) {
-    // Written so that without prompt rows it is exactly the drafting: the choice is then best_rows' to the last bit.
+    // Without prompt rows exactly the drafting.
     apart_ = offer.draft_seconds + (time(offer.roots) - time(before_));
     floor_ = std::min(0.5 / time(before_), 1 / (offer.draft_seconds + time(before_)));
     all_tokens_ = offer.roots;
