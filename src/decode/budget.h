@@ -89,9 +89,9 @@ class Budget {
   void learn(const Candidates& candidates, std::span<const Visit> visits);
   // A step of the round took `seconds`.
   void observe_step(std::int64_t rows, double seconds);
-  // By the table, the time that one sequence answers for in a drafted round, whose trees have `all_rows` rows and its own
-  // `rows` of them. Drafting took `draft_seconds` for `drafted` sequences. Its share of drafts and guesses counts for
-  // every sequence, because every one of them waits for it.
+  // By the table, the time that one sequence answers for in a drafted round, whose trees have `all_rows` rows and its
+  // own `rows` of them. Drafting took `draft_seconds` for `drafted` sequences. Its share of drafts and guesses counts
+  // for every sequence, because every one of them waits for it.
   double drafted_seconds(int rows, int all_rows, int drafted, double draft_seconds) const;
   // Likewise, of a round of roots.
   double plain_seconds() const;
