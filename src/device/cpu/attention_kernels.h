@@ -235,6 +235,8 @@ class StoredScores {
     Halves halves[P][kPanel];
     for (std::int64_t k = 0; k < count_; ++k) {
       F32 sums[P];
+#pragma GCC unroll 4
+      for (int p = 0; p < P; ++p) sums[p] = broadcast(0.0f);
       add_products(keys_[k], sums);
 #pragma GCC unroll 4
       for (int p = 0; p < P; ++p) halves[p][k] = begin_halves(sums[p]);
@@ -245,7 +247,8 @@ class StoredScores {
     }
   }
 
-  // The first product needs no zero to be added to: the sign of a score of zero is lost in the softmax.
+  // The first of a known number of products replaces the zero it would be added to: the sign of a score of zero is lost
+  // in the softmax.
   template <int P>
   [[gnu::always_inline]] void add_products(const Stored* key, F32 (&sums)[P]) const {
     const std::int64_t vectors = kVectors > 0 ? kVectors : dim_ / kPanel, rest = kVectors > 0 ? 0 : dim_ % kPanel;
@@ -256,13 +259,12 @@ class StoredScores {
 #pragma GCC unroll 4
       for (int p = 0; p < P; ++p) {
         const F32 q = load(q_[p] + i * kPanel);
-        sums[p] = i == 0 ? mul(q, k) : fma(q, k, sums[p]);
+        sums[p] = kVectors > 0 && i == 0 ? mul(q, k) : fma(q, k, sums[p]);
       }
     }
     if (rest == 0) return;
     const F32 k = get_first<Kv>(key + vectors * kPanel, rest);
-    for (int p = 0; p < P; ++p)
-      sums[p] = fma(load_first(q_[p] + vectors * kPanel, rest), k, vectors == 0 ? broadcast(0.0f) : sums[p]);
+    for (int p = 0; p < P; ++p) sums[p] = fma(load_first(q_[p] + vectors * kPanel, rest), k, sums[p]);
   }
 
   F32 scale_;
