@@ -226,6 +226,57 @@ class SceneDraw {
 
 // --- how a batch decodes --------------------------------------------------------------------------------------------
 
+// Falls asleep and wakes up between any two rounds, whatever the batch tells it.
+class Restless final : public Drafter {
+ public:
+  Restless(std::unique_ptr<Drafter> inner, std::uint64_t seed)
+      : inner_(std::move(inner)), random_(static_cast<std::uint32_t>(seed)) {}
+
+  std::string_view name() const override { return inner_->name(); }
+  FeatureWishes wishes() const override { return inner_->wishes(); }
+  int max_depth() const override { return inner_->max_depth(); }
+  std::int64_t round_rows() const override { return inner_->round_rows(); }
+  std::unique_ptr<DraftSequence> open(SequenceId sequence, std::span<const std::int32_t> prompt) override {
+    return std::make_unique<Sequence>(inner_->open(sequence, prompt), random_);
+  }
+  std::vector<Guesses> expand(std::span<const DraftJob> jobs) override {
+    std::vector<DraftJob> unwrapped(jobs.begin(), jobs.end());
+    for (DraftJob& job : unwrapped) job.sequence = static_cast<Sequence*>(job.sequence)->inner.get();
+    return inner_->expand(unwrapped);
+  }
+
+ private:
+  struct Sequence final : DraftSequence {
+    Sequence(std::unique_ptr<DraftSequence> drafted, Random& draws) : inner(std::move(drafted)), random(draws) {}
+
+    void toss() {
+      if (rarely(random, 4)) inner->rest(rarely(random, 2));
+    }
+    bool reused(std::span<const std::int32_t> tokens) override {
+      toss();
+      return inner->reused(tokens);
+    }
+    void committed(const CommittedRows& rows) override {
+      toss();
+      inner->committed(rows);
+      toss();
+    }
+    std::int64_t lacks_from() const override { return inner->lacks_from(); }
+    void begin_round(const DraftRound& round) override { inner->begin_round(round); }
+    void end_round(const DraftVerdict& verdict) override { inner->end_round(verdict); }
+    void settle() override {
+      toss();
+      inner->settle();
+    }
+
+    std::unique_ptr<DraftSequence> inner;
+    Random& random;
+  };
+
+  std::unique_ptr<Drafter> inner_;
+  Random random_;
+};
+
 const std::vector<std::string> kDrafters = {"ngram", "oracle", "medusa", "eagle3", "model", "hostile", "none"};
 
 struct Setting {
@@ -300,12 +351,16 @@ class SettingDraw {
     std::vector<std::string> kinds = {first};
     while (rarely(random_, 4)) kinds.push_back(kDrafters[random_() % (kDrafters.size() - 1)]);
     for (const std::string& kind : kinds) note(kind);
-    setting_.speculation.drafters = [kinds, seed = random_(), decoder = setting_.decoder,
+    const bool restless = rarely(random_, 2);
+    if (restless) note("restless");
+    setting_.speculation.drafters = [kinds, restless, seed = random_(), decoder = setting_.decoder,
                                      tree = setting_.speculation.tree, &company = company_,
                                      &answers = answers_](KvCache& cache, int sequences) {
       DrafterSet set;
-      for (const std::string& kind : kinds)
+      for (const std::string& kind : kinds) {
         set.push_back(make(kind, {company, answers, cache, sequences, decoder, tree, seed}));
+        if (restless) set.back() = std::make_unique<Restless>(std::move(set.back()), seed);
+      }
       return set;
     };
   }

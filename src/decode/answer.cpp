@@ -30,6 +30,10 @@ void Answer::tell(const CommittedRows& rows) {
   for (const auto& draft : drafts) draft->committed(rows);
 }
 
+void Answer::rest(bool resting) {
+  for (const auto& draft : drafts) draft->rest(resting);
+}
+
 void Answer::tell_reused(std::int64_t positions) {
   length = positions;
   again = false;

@@ -78,6 +78,9 @@ struct Answer {
   // Of the drafters' memories: the first place that one of them lacks.
   std::int64_t lacks_from() const;
   void tell(const CommittedRows& rows);
+  // Its drafters are in a long pause, or never asked: between its rounds they need not be ready.
+  bool rests() const { return !request.draft.drafts || patience.rests(); }
+  void rest(bool resting);
   // The sequence holds so many positions now, which somebody else has computed.
   void tell_reused(std::int64_t positions);
 

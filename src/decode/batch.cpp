@@ -250,6 +250,7 @@ void Batch::admit(Answer& answer) {
   answer.sequence = cache_.create();
   if (!answer.preempted) answer.patience = budget_.patience();
   for (const auto& drafter : drafters_) answer.drafts.push_back(drafter->open(*answer.sequence, answer.prompt));
+  answer.rest(answer.rests());
   if (!reuse(answer)) answer.tell_reused(0);
   const auto& told = answer.request.events.on_prefill;
   if (told && !answer.preempted) answer.ask(told, 0, answer.target() - answer.length);
@@ -337,7 +338,10 @@ void Batch::draft(std::span<Answer* const> answers, std::int64_t prompt_rows) {
   if (answers.empty()) return;
   guarded(answers, teacher_, [&] {
     budget_.begin_round(answers, prompt_rows);
-    for (Answer* answer : answers) answer->asks = answer->asks && answer->drafts_fit;
+    for (Answer* answer : answers) {
+      answer->rest(!answer->asks && answer->rests());
+      answer->asks = answer->asks && answer->drafts_fit;
+    }
     trees_.grow(answers, drafters_, budget_);
   });
 }

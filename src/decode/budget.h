@@ -42,6 +42,11 @@ class Patience {
 
   std::int64_t pause() const { return pause_; }  // plain rounds between the last probe and the next
   bool wins() const { return balance_ > 0; }     // more has been won than lost
+  // Between the last probe and the next drafters need not be ready: the pause is so long that it is dearer to keep them
+  // so than to let the next probe begin with what they remember of the text by then.
+  bool rests() const { return pause_ >= kRestingPause; }
+
+  static constexpr std::int64_t kRestingPause = 32;
 
  private:
   double balance_ = 0;  // seconds won

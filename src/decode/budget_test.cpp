@@ -337,6 +337,19 @@ TEST(Patience, WinsAsLongAsMoreWasWonThanLost) {
   EXPECT_FALSE(patience.wins());
 }
 
+TEST(Patience, RestsOnlyInAPauseInWhichDraftersWouldForgetWhatTheyHeardBefore) {
+  Patience patience;
+  EXPECT_FALSE(patience.rests());
+  for (int i = 0; i < 8; ++i) {
+    while (!patience.drafts()) EXPECT_EQ(patience.rests(), patience.pause() >= Patience::kRestingPause);
+    patience.settle(1, 1.5, 1.0);
+    EXPECT_EQ(patience.rests(), patience.pause() > 31) << patience.pause();
+  }
+  EXPECT_TRUE(patience.rests());
+  patience.settle(4, 1.0, 1.0);
+  EXPECT_FALSE(patience.rests()) << "one good probe";
+}
+
 TEST(Patience, ReturnsToDraftingSoonAfterTheTextTurns) {
   Patience patience;
   asked(patience, 2000, 1, 1.5);

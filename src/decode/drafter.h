@@ -5,8 +5,8 @@
 //
 // The loop calls, for each sequence: reused() and committed() as it grows; then in each round begin_round(), the
 // drafter's expand() once per level, end_round(), committed(); and settle() before it goes on in blocks of others, or
-// leaves its own to them. A reused() comes whenever it goes on with positions that somebody else has computed. One
-// thread at a time.
+// leaves its own to them. A reused() comes whenever it goes on with positions that somebody else has computed, a rest()
+// between rounds, whenever the loop likes. One thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -77,6 +77,9 @@ class DraftSequence {
   // last of them shall be computed once more, because its feature is all that is lacking.
   virtual bool reused(std::span<const std::int32_t> tokens) = 0;
   virtual void committed(const CommittedRows& rows) = 0;
+  // Nobody will ask it soon: what it would compute to be ready, it may leave out. It hears of everything all the same,
+  // and when it is asked again, or told that it will be, its guesses may know less of the text.
+  virtual void rest(bool /*resting*/) {}
   // The first committed place that its memory lacks and may write in the next round.
   virtual std::int64_t lacks_from() const { return std::numeric_limits<std::int64_t>::max(); }
 

@@ -21,22 +21,23 @@ std::vector<std::int32_t> places_from(std::int64_t first, std::int64_t count) {
 
 }  // namespace
 
-// What the head knows of one sequence: places [first_, end_) are written, the features of the places behind wait.
+// What the head knows of one sequence: places [first_, end_) are written, the taps of the places behind wait.
 class Eagle3Drafter::Sequence final : public DraftSequence {
  public:
-  Sequence(Eagle3Drafter& drafter, SequenceId sequence, int region)
-      : drafter_(&drafter), sequence_(sequence), region_(region) {}
-  ~Sequence() override { drafter_->free_regions_.push_back(region_); }
+  Sequence(Eagle3Drafter& drafter, SequenceId sequence, int ring)
+      : drafter_(&drafter), sequence_(sequence), ring_(ring) {}
+  ~Sequence() override { drafter_->free_rings_.push_back(ring_); }
 
   bool reused(std::span<const std::int32_t> tokens) override;
   void committed(const CommittedRows& rows) override;
+  void rest(bool resting) override;
   std::int64_t lacks_from() const override { return end_; }
   void begin_round(const DraftRound& round) override;
   void end_round(const DraftVerdict& verdict) override;
   void settle() override;
 
-  // The rows of the round's first pass.
-  std::vector<Row> seed_rows();
+  // The rows of the round's first pass. Their inputs are numbers in `taps`, to which it adds where theirs wait.
+  std::vector<Row> seed_rows(std::vector<std::int32_t>& taps);
   std::vector<Row> node_rows(const Candidates& candidates, std::span<const int> nodes);
   // What the tables must say of those rows, or of some of them.
   RunOfStep expected_run(const DraftPart& part) const;
@@ -50,21 +51,27 @@ class Eagle3Drafter::Sequence final : public DraftSequence {
     std::vector<std::int32_t> places = {};  // of the rows above it and of itself
   };
 
-  std::int64_t base() const { return region_ * drafter_->region_rows_; }
+  std::int64_t first_of_ring() const;
   // The first place of the round's tree: the root's row stands before it.
   std::int32_t tree_place() const { return static_cast<std::int32_t>(end_ + waiting_); }
   void start_cold(std::int64_t position);
+  void make_room(std::int64_t count);
+  void forget(std::int64_t count);
+  void push(ConstView taps, std::span<const std::int32_t> rows);
+  void advance(std::int64_t count);
   std::int32_t next_token(std::int64_t i) const;
-  std::vector<Row> waiting_rows(std::int64_t count) const;
+  std::vector<Row> waiting_rows(std::int64_t count, std::vector<std::int32_t>& taps) const;
   bool run_alone(std::int64_t count);
   std::int32_t context_begin(std::int64_t end) const;
 
   Eagle3Drafter* drafter_;
   SequenceId sequence_;
-  int region_;
+  int ring_;
+  bool resting_ = false;
   std::int64_t first_ = 1;          // the first place of the written run
   std::int64_t end_ = 1;            // where it ends
-  std::int64_t waiting_ = 0;        // features of the positions from end_ - 1 on
+  std::int64_t waiting_ = 0;        // taps of the positions from end_ - 1 on
+  std::int64_t oldest_ = 0;         // where in the ring they begin
   std::vector<std::int32_t> next_;  // the tokens behind their positions, the last of which may not be known yet
 
   // Of the round.
@@ -78,11 +85,12 @@ class Eagle3Drafter::Sequence final : public DraftSequence {
 // --- a sequence -----------------------------------------------------------------------------------------------------
 
 // The row at the place behind the last one needs the feature of the last position, and nothing else is lacking where
-// the head has the places before.
+// the head has the places before. While it rests it would write nothing behind them, so they are of no use.
 bool Eagle3Drafter::Sequence::reused(std::span<const std::int32_t> tokens) {
   const std::int64_t length = std::ssize(tokens);
-  const std::int64_t from = drafter_->memory_->written_from(drafter_->cache_->blocks(sequence_), length);
   start_cold(length);
+  if (resting_) return false;
+  const std::int64_t from = drafter_->memory_->written_from(drafter_->cache_->blocks(sequence_), length);
   if (from == length && length != 1) return false;  // before place 1 there is nothing to have
   first_ = from;
   end_ = length;
@@ -96,38 +104,82 @@ void Eagle3Drafter::Sequence::start_cold(std::int64_t position) {
   next_.clear();
 }
 
+void Eagle3Drafter::Sequence::rest(bool resting) {
+  resting_ = resting && drafter_->starts_cold_anywhere();
+}
+
 void Eagle3Drafter::Sequence::committed(const CommittedRows& all) {
-  const CommittedRows rows = all.from(end_ - 1 + waiting_);
-  const std::int64_t total = std::ssize(rows.tokens);
-  check(total == 0 || !rows.taps.empty(), "eagle3: position {} committed without taps", rows.begin);
-  if (total > 0 && rows.begin > end_ - 1 + waiting_) start_cold(rows.begin);
-  for (std::int64_t done = 0; done < total;) {
-    const std::int64_t count = std::min(drafter_->waiting_rows_, total - done);
-    const auto part = rows.tokens.subspan(static_cast<std::size_t>(done), static_cast<std::size_t>(count));
+  CommittedRows rows = all.from(end_ - 1 + waiting_);
+  if (rows.tokens.empty()) return;
+  check(!rows.taps.empty(), "eagle3: position {} committed without taps", rows.begin);
+  const std::int64_t end = rows.begin + std::ssize(rows.tokens);
+  // Of a long text a sequence that rests only has the end.
+  if (resting_) rows = rows.from(end - drafter_->waiting_rows_);
+  if (rows.begin > end_ - 1 + waiting_) start_cold(rows.begin);
+  while (!rows.tokens.empty()) {
+    const auto count = std::min(static_cast<std::size_t>(drafter_->waiting_rows_), rows.tokens.size());
+    const auto part = rows.tokens.first(count);
     if (waiting_ > std::ssize(next_)) next_.push_back(part[0]);
-    if (waiting_ + count > drafter_->waiting_rows_ && !run_alone(waiting_)) start_cold(rows.begin + done);
-    const Eagle3Head& head = *drafter_->head_;
-    head.fuse(rows.taps, rows.rows.subspan(static_cast<std::size_t>(done), part.size()), drafter_->workspace_,
-              drafter_->vectors_.view.rows(base() + waiting_, bucket_for(head.device(), count)));
+    make_room(std::ssize(part));
+    push(rows.taps, rows.rows.first(count));
     next_.insert(next_.end(), part.begin() + 1, part.end());
+    rows = rows.from(rows.begin + std::ssize(part));
+  }
+}
+
+// What has to go becomes rows; where it rests, or blocks are short, it is lost.
+void Eagle3Drafter::Sequence::make_room(std::int64_t count) {
+  const std::int64_t more = waiting_ + count - drafter_->waiting_rows_;
+  if (more <= 0) return;
+  if (resting_ || !run_alone(waiting_)) forget(more);
+}
+
+// The oldest of what waits; the head will start cold behind it.
+void Eagle3Drafter::Sequence::forget(std::int64_t count) {
+  advance(count);
+  first_ = end_;
+}
+
+// The oldest of what waits wait no more.
+void Eagle3Drafter::Sequence::advance(std::int64_t count) {
+  end_ += count;
+  waiting_ -= count;
+  oldest_ = (oldest_ + count) % drafter_->ring_rows();
+  next_.erase(next_.begin(), next_.begin() + std::min<std::ptrdiff_t>(count, std::ssize(next_)));
+}
+
+std::int64_t Eagle3Drafter::Sequence::first_of_ring() const {
+  return ring_ * (drafter_->ring_rows() + drafter_->padding(drafter_->waiting_rows_));
+}
+
+// A padded copy overwrites rows behind those it is for: rows of the ring that nothing waits in, or those behind it.
+void Eagle3Drafter::Sequence::push(ConstView taps, std::span<const std::int32_t> rows) {
+  while (!rows.empty()) {
+    const std::int64_t at = (oldest_ + waiting_) % drafter_->ring_rows();
+    const std::int64_t count = std::min(std::ssize(rows), drafter_->ring_rows() - at);
+    const auto part = rows.first(static_cast<std::size_t>(count));
+    drafter_->copy_rows(taps, part, drafter_->taps_, first_of_ring() + at);
     waiting_ += count;
-    done += count;
+    rows = rows.subspan(part.size());
   }
 }
 
 void Eagle3Drafter::Sequence::settle() {
-  run_alone(std::ssize(next_));
+  if (!resting_) run_alone(std::ssize(next_));
   waiting_ = 0;
+  next_.clear();
 }
 
-// Makes rows of the first `count` waiting features, outside of a round. False: blocks are short.
+// Makes rows of the first `count` of what waits, outside of a round. False: blocks are short.
 bool Eagle3Drafter::Sequence::run_alone(std::int64_t count) {
   if (count == 0) return true;
   std::optional<Branch> branch = drafter_->cache_->begin(sequence_, 1, end_);
   if (!branch) return false;
   branch_ = &*branch;
   DraftPass pass;
-  pass.add(waiting_rows(count));
+  std::vector<std::int32_t> taps;
+  pass.add(waiting_rows(count, taps));
+  drafter_->fuse(taps);
   const DraftJob alone{.sequence = this};
   pass.run(drafter_->step_rows_, [&](std::span<const Row> rows, std::span<const DraftPart> parts) {
     const StepCheck check = drafter_->check_of_waiting(std::span(&alone, 1), parts);
@@ -136,9 +188,7 @@ bool Eagle3Drafter::Sequence::run_alone(std::int64_t count) {
   });
   branch->keep(*drafter_->memory_, {.to = end_, .from = places_from(end_, count)});
   branch->commit_length(0);
-  end_ += count;
-  waiting_ -= count;
-  next_.clear();
+  advance(count);
   return true;
 }
 
@@ -156,9 +206,7 @@ void Eagle3Drafter::Sequence::begin_round(const DraftRound& round) {
 void Eagle3Drafter::Sequence::end_round(const DraftVerdict& verdict) {
   if (!seeded_) return;
   verdict.branch.keep(*drafter_->memory_, {.to = end_, .from = places_from(end_, waiting_)});
-  end_ += waiting_;
-  waiting_ = 0;
-  next_.clear();
+  advance(waiting_);
 }
 
 std::int32_t Eagle3Drafter::Sequence::context_begin(std::int64_t end) const {
@@ -181,7 +229,7 @@ RunOfStep Eagle3Drafter::Sequence::expected_run(const DraftPart& part) const {
 }
 
 // The features in the order of their places, each with the token behind it.
-std::vector<Row> Eagle3Drafter::Sequence::waiting_rows(std::int64_t count) const {
+std::vector<Row> Eagle3Drafter::Sequence::waiting_rows(std::int64_t count, std::vector<std::int32_t>& taps) const {
   std::vector<Row> rows;
   for (std::int64_t i = 0; i < count; ++i) {
     const auto place = static_cast<std::int32_t>(end_ + i);
@@ -191,14 +239,15 @@ std::vector<Row> Eagle3Drafter::Sequence::waiting_rows(std::int64_t count) const
                     .place = place,
                     .begin = context_begin(place),
                     .end = place,
-                    .input = static_cast<std::int32_t>(base() + i)});
+                    .input = static_cast<std::int32_t>(taps.size())});
+    taps.push_back(static_cast<std::int32_t>(first_of_ring() + (oldest_ + i) % drafter_->ring_rows()));
   }
   return rows;
 }
 
-std::vector<Row> Eagle3Drafter::Sequence::seed_rows() {
+std::vector<Row> Eagle3Drafter::Sequence::seed_rows(std::vector<std::int32_t>& taps) {
   check(waiting_ > 0, "eagle3: no feature is waiting behind {} rows", end_);
-  std::vector<Row> rows = waiting_rows(waiting_);
+  std::vector<Row> rows = waiting_rows(waiting_, taps);
   rows.back().wants_logits = true;
   rows_[0].vector = static_cast<std::int32_t>(drafter_->first_output() + drafter_->outputs_++);
   seeded_ = true;
@@ -250,28 +299,60 @@ Eagle3Drafter::Eagle3Drafter(const Eagle3Head& head, KvCache& cache, const Eagle
       step_rows_(draft_step_rows(head.device(), options.tree, options.sequences)),
       tree_rows_(expanded_rows(options.tree)),
       waiting_rows_(std::min(step_rows_, kWaitingRows)),
-      region_rows_(waiting_rows_ + (head.device().row_buckets().empty() ? 0 : bucket_for(head.device(), step_rows_))),
       memory_(&cache.add_memory(head.kv_shape(options.kv_type))),
       workspace_(head, *memory_, step_rows_, positions(), options.form,
                  std::min(step_rows_, widest_level(options.tree) * options.sequences)),
       top_(head.device(), step_rows_, most_guesses(options.tree)),
-      // Behind the regions: the outputs of a round, and what a padded copy overwrites.
+      taps_(head.device().tensor(
+          DType::f32, {options.sequences * (ring_rows() + padding(waiting_rows_)), head.config().feature_width()})),
+      // Behind the outputs: what a padded copy overwrites.
       vectors_(head.device().tensor(
-          DType::f32, {first_output() + options.sequences * (1 + tree_rows_) + bucket_for(head.device(), step_rows_),
-                       head.hidden()})),
+          DType::f32, {first_output() + options.sequences * (1 + tree_rows_) + padding(step_rows_), head.hidden()})),
       index_(head.device().tensor(DType::i32, {bucket_for(head.device(), step_rows_)})) {
   // Rows that pad a step read vector 0, whoever's it is.
   upload<float>(head.device(), std::vector<float>(static_cast<std::size_t>(head.hidden())), vectors_.view.rows(0, 1));
-  for (int region = options.sequences; region-- > 0;) free_regions_.push_back(region);
+  for (int ring = options.sequences; ring-- > 0;) free_rings_.push_back(ring);
 }
 
 Eagle3Drafter::~Eagle3Drafter() = default;
 
 std::unique_ptr<DraftSequence> Eagle3Drafter::open(SequenceId sequence, std::span<const std::int32_t>) {
-  check(!free_regions_.empty(), "eagle3: more than {} sequences at once", options_.sequences);
-  const int region = free_regions_.back();
-  free_regions_.pop_back();
-  return std::make_unique<Sequence>(*this, sequence, region);
+  check(!free_rings_.empty(), "eagle3: more than {} sequences at once", options_.sequences);
+  const int ring = free_rings_.back();
+  free_rings_.pop_back();
+  return std::make_unique<Sequence>(*this, sequence, ring);
+}
+
+// With further layers a place depends on what the rows before it saw, and so on where the head started.
+bool Eagle3Drafter::starts_cold_anywhere() const {
+  return memory_->shape().layers == 1;
+}
+
+// The most rows behind so many that a padded copy overwrites.
+std::int64_t Eagle3Drafter::padding(std::int64_t rows) const {
+  return head_->device().row_buckets().empty() ? 0 : bucket_for(head_->device(), rows);
+}
+
+// Rows of `from` become those of `to` from `first` on; rows behind are overwritten up to the bucket.
+void Eagle3Drafter::copy_rows(ConstView from, std::span<const std::int32_t> rows, const Tensor& to,
+                              std::int64_t first) {
+  Device& device = head_->device();
+  std::vector<std::int32_t> index(rows.begin(), rows.end());
+  index.resize(static_cast<std::size_t>(bucket_for(device, std::ssize(index))), index[0]);
+  const std::int64_t padded = std::ssize(index);
+  upload<std::int32_t>(device, index, index_.view.rows(0, padded));
+  device.gather_rows(from, index_.view.rows(0, padded), to.view.rows(first, padded));
+}
+
+// Vector i becomes the feature of row taps[i] of the rings.
+void Eagle3Drafter::fuse(std::span<const std::int32_t> taps) {
+  for (std::int64_t done = 0; !taps.empty();) {
+    const std::int64_t count = std::min(step_rows_, std::ssize(taps));
+    head_->fuse(taps_, taps.first(static_cast<std::size_t>(count)), workspace_,
+                vectors_.view.rows(done, bucket_for(head_->device(), count)));
+    taps = taps.subspan(static_cast<std::size_t>(count));
+    done += count;
+  }
 }
 
 std::vector<Guesses> Eagle3Drafter::expand(std::span<const DraftJob> jobs) {
@@ -280,11 +361,13 @@ std::vector<Guesses> Eagle3Drafter::expand(std::span<const DraftJob> jobs) {
   if (seeds) outputs_ = 0;
   const std::int64_t before = outputs_;
   DraftPass pass;
+  std::vector<std::int32_t> taps;
   int branch = 0;
   for (std::size_t i = 0; i < jobs.size(); ++i) {
-    pass.add(seeds ? sequence(i)->seed_rows() : sequence(i)->node_rows(*jobs[i].candidates, jobs[i].nodes));
+    pass.add(seeds ? sequence(i)->seed_rows(taps) : sequence(i)->node_rows(*jobs[i].candidates, jobs[i].nodes));
     branch = std::max(branch, jobs[i].branch);
   }
+  fuse(taps);
   outputs_ = before;  // the rows know their outputs' places; now come the outputs, in the same order
   Guesses flat = pass.run(step_rows_, [&](std::span<const Row> rows, std::span<const DraftPart> parts) {
     return run_step(rows, branch, seeds ? check_of_waiting(jobs, parts) : check_of_nodes(jobs, parts));
@@ -304,13 +387,8 @@ void Eagle3Drafter::keep_outputs(const Eagle3Output& output, std::span<const Row
   std::vector<std::int32_t> index;
   for (std::size_t i = 0; i < rows.size(); ++i)
     if (rows[i].wants_logits) index.push_back(static_cast<std::int32_t>(i));
-  const std::int64_t to = first_output() + outputs_;
+  copy_rows(output.feedback, index, vectors_, first_output() + outputs_);
   outputs_ += std::ssize(index);
-  Device& device = head_->device();
-  index.resize(static_cast<std::size_t>(bucket_for(device, std::ssize(index))), index[0]);
-  const std::int64_t padded = std::ssize(index);
-  upload<std::int32_t>(device, index, index_.view.rows(0, padded));
-  device.gather_rows(output.feedback, index_.view.rows(0, padded), vectors_.view.rows(to, padded));
 }
 
 // --- invariants -----------------------------------------------------------------------------------------------------

@@ -6,6 +6,10 @@
 // waits, is the first pass of a round, and its output seeds the tree. Later passes run over the frontiers, each node
 // with its parent's output for a feature, on speculative rows that are dropped when the round ends: accepted nodes
 // become rows again with the teacher's true features.
+//
+// What waits is the teacher's taps as they are: they are fused when a pass needs them, those of all its sequences in
+// one go. A sequence that rests only keeps the taps of its last positions, and computes nothing: those that fall out
+// are lost, and its head starts cold behind them.
 #pragma once
 
 #include <memory>
@@ -48,7 +52,12 @@ class Eagle3Drafter final : public Drafter {
   class Sequence;
 
   std::int64_t positions() const { return options_.context + branch_rows(options_.tree); }
-  std::int64_t first_output() const { return options_.sequences * region_rows_; }
+  bool starts_cold_anywhere() const;
+  std::int64_t padding(std::int64_t rows) const;
+  std::int64_t ring_rows() const { return waiting_rows_ + padding(waiting_rows_); }
+  std::int64_t first_output() const { return options_.sequences * waiting_rows_ + padding(step_rows_); }
+  void copy_rows(ConstView from, std::span<const std::int32_t> rows, const Tensor& to, std::int64_t first);
+  void fuse(std::span<const std::int32_t> taps);
   Guesses run_step(std::span<const Row> rows, int branch, const StepCheck& check);
   void keep_outputs(const Eagle3Output& output, std::span<const Row> rows);
   StepLimits limits(std::int64_t window) const;
@@ -61,13 +70,13 @@ class Eagle3Drafter final : public Drafter {
   std::int64_t step_rows_;     // the most rows of a step
   std::int64_t tree_rows_;     // the most speculative rows of a round of one sequence
   std::int64_t waiting_rows_;  // features of one sequence that may wait
-  std::int64_t region_rows_;   // that they take in `vectors_`: what a padded copy overwrites lies behind them
   const KvMemory* memory_;
   Eagle3Workspace workspace_;
   TopGuesses top_;
-  Tensor vectors_;  // [.., hidden]: a region of features that wait for each sequence, then the outputs of the round
-  Tensor index_;    // i32, of a copy into vectors_
-  std::vector<int> free_regions_;
+  Tensor taps_;     // [.., boundaries * hidden]: for each sequence a ring of those that wait
+  Tensor vectors_;  // [.., hidden]: the fused features of a pass, then the outputs of the round
+  Tensor index_;    // i32, of a copy into these
+  std::vector<int> free_rings_;
   std::int64_t outputs_ = 0;  // of the round so far
 };
 

@@ -21,6 +21,7 @@ class CountingDrafter final : public LoneDrafter {
  public:
   struct Calls {
     int opened = 0, rounds = 0, passes = 0, ended = 0, settled = 0;
+    int resting = 0, awake = 0;  // commits that were heard at rest, and others
     std::vector<std::size_t> nodes = {};
     std::vector<std::int32_t> committed = {};  // of the sequence that was told of last
     bool may_hear_twice = false;               // of a position that others want computed again
@@ -44,7 +45,9 @@ class CountingDrafter final : public LoneDrafter {
       committed_.assign(tokens.begin(), tokens.end());
       return false;
     }
+    void rest(bool resting) override { resting_ = resting; }
     void committed(const CommittedRows& rows) override {
+      ++(resting_ ? calls_.resting : calls_.awake);
       const auto length = static_cast<std::int64_t>(committed_.size());
       if (calls_.may_hear_twice && rows.begin + 1 == length)
         EXPECT_EQ(rows.tokens.front(), committed_.back());
@@ -56,6 +59,7 @@ class CountingDrafter final : public LoneDrafter {
     }
     void begin_round(const DraftRound& round) override {
       ++calls_.rounds;
+      EXPECT_FALSE(resting_) << "whoever is asked has been told so";
       EXPECT_TRUE(std::ranges::equal(round.tokens.first(round.tokens.size() - 1), committed_));
       EXPECT_TRUE(round.branch->open());
     }
@@ -74,6 +78,7 @@ class CountingDrafter final : public LoneDrafter {
 
    private:
     Calls& calls_;
+    bool resting_ = false;
     std::vector<std::int32_t> committed_;
   };
 
@@ -331,6 +336,35 @@ TEST_F(SpeculativeBatch, WhereRowsCostNothingAnOracleIsBelievedToTheLastLevel) {
   const auto result = batch.generate(prompt_, {.max_tokens = 181});
   EXPECT_EQ(result.rounds(), 180 / 6);
   EXPECT_EQ(result.plain_rounds, 0);
+}
+
+TEST_F(SpeculativeBatch, DraftersRestInLongPausesAndThoseOfNewAnswersFromTheirPromptOn) {
+  CountingDrafter::Calls calls;
+  Speculation speculation = counting({.shape = TreeShape::chain, .nodes = 4, .depth = 3}, calls);
+  speculation.budget = budget_of(0.2);
+  double now = 0;
+  speculation.budget->clock = [&now] { return now += 1e-4; };  // a tenth of a step each time somebody looks
+  Batch batch(model_, {.context = 256}, speculation);
+  batch.generate(prompt_, {.max_tokens = 200});
+  EXPECT_GT(calls.rounds, 3) << "probes";
+  EXPECT_GT(calls.awake, 31) << "before and between the first of them";
+  EXPECT_GT(calls.resting, 31);
+  calls = {};
+  batch.generate(prompt_, {.max_tokens = 30});
+  EXPECT_EQ(calls.rounds, 0);
+  EXPECT_EQ(calls.awake, 0);
+  EXPECT_EQ(calls.resting, 30) << "its prompt, and a round for each token behind the first";
+}
+
+TEST_F(SpeculativeBatch, DraftersOfARequestWithoutDraftsRestThroughout) {
+  CountingDrafter::Calls calls;
+  Batch batch(model_, {.context = 256}, counting({.nodes = 4, .depth = 2}, calls));
+  batch.generate(GenerateRequest{.prompt = prompt_, .options = {.max_tokens = 20}, .draft = {.drafts = false}});
+  EXPECT_EQ(calls.awake, 0);
+  EXPECT_EQ(calls.resting, 20);
+  batch.generate(prompt_, {.max_tokens = 20});
+  EXPECT_EQ(calls.resting, 20) << "with a fixed budget whoever may be asked is ready";
+  EXPECT_GT(calls.awake, 0);
 }
 
 TEST_F(SpeculativeBatch, OfGuessesThatAreHardlyEverTakenFewAreVerified) {
