@@ -2,6 +2,7 @@
 // its paths in a sequence of its own in another memory, and of computing the path as plain text.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 
 #include "testing/engine.h"
@@ -50,32 +51,67 @@ TokenTree small_tree(std::uint32_t seed, std::int32_t vocabulary) {
   return tree;
 }
 
-// Short ones, some around the beginning of a tile of keys, and at last a chain that is deeper than any tiny window.
-std::size_t prefix_length(std::uint32_t seed, std::mt19937& random) {
-  if (seed == 10 || seed == 12) return 120 + random() % 17;
-  if (seed == 11) return 250 + random() % 11;
-  return 1 + random() % 30;
+// A chain that is deeper than any tiny window, with some leaves beside it.
+TokenTree deep_tree(std::mt19937& random, std::int32_t vocabulary) {
+  TokenTree tree(static_cast<std::int32_t>(random() % static_cast<unsigned>(vocabulary)));
+  const int depth = 20 + static_cast<int>(random() % 5);
+  for (int level = 1, parent = 0; level <= depth; ++level) {
+    const auto token = static_cast<std::int32_t>(random() % static_cast<unsigned>(vocabulary));
+    const int leaf = random() % 5 == 0 ? tree.append(parent, {.token = token, .score = -1.0 * level}) : 0;
+    const int next = tree.append(parent, {.token = (token + 1) % vocabulary, .score = -1.0 * level});
+    parent = leaf > 0 && random() % 2 == 0 ? leaf : next;
+  }
+  return tree;
 }
 
-TokenTree tree_of(std::uint32_t seed, std::int32_t vocabulary) {
-  if (seed != 12) return small_tree(seed, vocabulary);
-  TokenTree chain(1);
-  for (int node = 1; node < 24; ++node)
-    chain.append(node - 1, {.token = (5 * node) % vocabulary, .score = -1.0 * node});
-  return chain;
+// Few positions, or as many as come near the beginning of a tile of keys: the ordinals of some trees cross it, and the
+// places of others, whose columns in a mask are no ordinals.
+struct PrefixLengths {
+  int shortest, longest;
+};
+constexpr PrefixLengths kPrefixes[] = {{1, 30}, {120, 136}, {250, 260}};
+constexpr std::uint32_t kSeeds = kSanitized ? 6 : 12;  // each range with both kinds of trees
+
+struct IsolationDraw {
+  std::vector<std::int32_t> prefix;
+  TokenTree tree;
+};
+
+IsolationDraw draw_isolation(std::uint32_t seed, std::int32_t vocabulary) {
+  std::mt19937 random(seed);
+  const auto [shortest, longest] = kPrefixes[seed % std::size(kPrefixes)];
+  std::vector<std::int32_t> prefix(shortest + random() % static_cast<unsigned>(longest - shortest + 1));
+  for (std::int32_t& token : prefix) token = static_cast<std::int32_t>(random() % static_cast<unsigned>(vocabulary));
+  const bool deep = seed / std::size(kPrefixes) % 2 == 1;
+  return {std::move(prefix), deep ? deep_tree(random, vocabulary) : small_tree(seed, vocabulary)};
 }
+
+// What the rows of all draws have met.
+struct Met {
+  int crossing = 0;  // trees with rows on both sides of the beginning of a tile
+  int strayed = 0;   // rows whose place is in another tile than their ordinal
+  int inside = 0;    // rows whose window begins inside the tree
+
+  void count(std::span<const Row> rows) {
+    const auto tile = [](std::int32_t ordinal) { return ordinal / 128; };
+    const auto [first, last] = std::ranges::minmax(rows, {}, &Row::position);
+    crossing += tile(first.position) != tile(last.position);
+    for (const Row& row : rows) {
+      strayed += tile(row.place) != tile(row.position);
+      inside += row.begin > row.end;
+    }
+  }
+};
 
 TEST_P(Isolation, ATreeGivesTheBitsOfItsPathsInBranchesOfTheirOwn) {
   const auto device = GetParam().device.make(2);
   const Transformer model = load_transformer(*device, data_path("tiny/" + GetParam().family));
   const auto vocabulary = static_cast<std::int32_t>(model.config().vocabulary);
-  for (std::uint32_t seed = 1; seed <= (kSanitized ? 4 : 12); ++seed) {
+  Met met;
+  for (std::uint32_t seed = 0; seed < kSeeds; ++seed) {
     SCOPED_TRACE(::testing::Message() << "seed " << seed);
-    std::mt19937 random(seed);
-    std::vector<std::int32_t> prefix(prefix_length(seed, random));
-    for (std::int32_t& token : prefix) token = static_cast<std::int32_t>(random() % static_cast<unsigned>(vocabulary));
+    const auto [prefix, tree] = draw_isolation(seed, vocabulary);
     const auto length = static_cast<std::int32_t>(prefix.size());
-    const TokenTree tree = tree_of(seed, vocabulary);
     const std::vector<int> leaves = tree.leaves();
     const WorkspaceShape shape{.rows = 384, .outputs = 384, .positions = 384, .form = GetParam().form};
     KvCache cache(*device, model.kv_shape(DType::f16), 384);
@@ -93,16 +129,17 @@ TEST_P(Isolation, ATreeGivesTheBitsOfItsPathsInBranchesOfTheirOwn) {
       rows.push_back(model.tree_row(branch.id(), length, length + node, tree[node].token, above));
       rows.back().wants_logits = true;
     }
+    met.count(rows);
     const auto expected = download_rows(*device, model.forward(rows, workspace).logits);
 
-    // Its paths, in one step and a branch for each.
+    // Its paths, in one step, each in a branch of a sequence of its own.
+    const SequenceId first = with_prefix(model, path_cache, path_workspace, prefix);
     std::vector<Branch> branches;
     std::vector<Row> path_rows;
     std::vector<int> node_of_row;
     for (int leaf : leaves) {
       const std::vector<int> path = tree.path(leaf);
-      branches.push_back(*path_cache.begin(with_prefix(model, path_cache, path_workspace, prefix),
-                                           static_cast<std::int64_t>(path.size())));
+      branches.push_back(*path_cache.begin(path_cache.fork(first, length), static_cast<std::int64_t>(path.size())));
       std::vector<std::int32_t> above;
       for (int node : path) {
         const std::int32_t place = length + static_cast<std::int32_t>(above.size());
@@ -128,6 +165,9 @@ TEST_P(Isolation, ATreeGivesTheBitsOfItsPathsInBranchesOfTheirOwn) {
     cache.check_conservation();
     path_cache.check_conservation();
   }
+  EXPECT_GT(met.crossing, 0);
+  EXPECT_GT(met.strayed, 0);
+  EXPECT_EQ(met.inside > 0, model.config().sliding_window > 0);
 }
 
 std::vector<IsolationCase> isolation_cases() {

@@ -128,7 +128,8 @@ class SettingDraw {
     TreeOptions& tree = setting_.speculation.tree;
     tree.shape = pick(random_, std::vector{TreeShape::chain, TreeShape::fixed, TreeShape::dynamic});
     tree.nodes = draw(random_, 1, 64);
-    tree.depth = draw(random_, 1, 10);
+    // Now and then deeper than the tiny window, which then begins inside the tree.
+    tree.depth = draw(random_, 0, 4) == 0 ? draw(random_, 16, 24) : draw(random_, 1, 10);
     tree.expand = draw(random_, 1, 6);
     tree.branch = draw(random_, 0, 8);
     if (tree.shape == TreeShape::fixed) tree.choices = random_choices();
@@ -235,11 +236,21 @@ SamplingOptions draw_sampling(Random& random) {
   }
 }
 
+// Of a prompt: in a long context mostly around the beginning of a tile of keys, which the answer or its trees cross.
+int prompt_length(Random& random, std::int64_t context) {
+  if (context == kShortContext) return draw(random, 1, 60);
+  switch (draw(random, 0, 2)) {
+    case 0: return draw(random, 120, 136);
+    case 1: return draw(random, 250, 260);
+    default: return draw(random, 100, static_cast<int>(context) - 10);
+  }
+}
+
 // Prompts repeat themselves, as texts do, so that lookup has something to find.
 std::vector<std::int32_t> draw_prompt(Random& random, std::int64_t vocabulary, std::int64_t context) {
   std::vector<std::int32_t> phrase, prompt;
   for (int i = draw(random, 1, 8); i > 0; --i) phrase.push_back(draw(random, 0, static_cast<int>(vocabulary) - 1));
-  const int length = context == kShortContext ? draw(random, 1, 60) : draw(random, 100, static_cast<int>(context) - 10);
+  const int length = prompt_length(random, context);
   while (static_cast<int>(prompt.size()) < length)
     prompt.push_back(draw(random, 0, 9) == 0 ? draw(random, 0, static_cast<int>(vocabulary) - 1)
                                              : phrase[prompt.size() % phrase.size()]);

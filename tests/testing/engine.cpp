@@ -120,7 +120,11 @@ ForwardRun run_forward(const Transformer& model, std::span<const std::int32_t> t
   const std::int64_t most = largest_step(device, longest);
   KvCache cache(device, model.kv_shape(options.kv_type), total);
   Workspace workspace(model, cache.memory(),
-                      {.rows = most, .outputs = most, .positions = total, .tap_boundaries = options.tap_boundaries});
+                      {.rows = most,
+                       .outputs = most,
+                       .positions = total,
+                       .tap_boundaries = options.tap_boundaries,
+                       .form = options.form});
   const SequenceId sequence = cache.create();
   ForwardRun run;
   std::size_t chunk = 0;

@@ -60,6 +60,7 @@ struct ForwardOptions {
   std::vector<std::int64_t> chunks = {};  // step sizes, used in turn; empty: one step
   std::vector<std::int64_t> tap_boundaries = {};
   std::vector<std::int32_t> positions = {};  // whose logits are wanted; empty: all
+  StepForm form = {};
 };
 ForwardRun run_forward(const Transformer& model, std::span<const std::int32_t> tokens,
                        const ForwardOptions& options = {});
