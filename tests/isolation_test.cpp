@@ -115,7 +115,7 @@ TEST_P(Isolation, ATreeGivesTheBitsOfItsPathsInBranchesOfTheirOwn) {
     const std::vector<int> leaves = tree.leaves();
     const WorkspaceShape shape{.rows = 384, .outputs = 384, .positions = 384, .form = GetParam().form};
     KvCache cache(*device, model.kv_shape(DType::f16), 384);
-    KvCache path_cache(*device, model.kv_shape(DType::f16), static_cast<std::int64_t>(leaves.size()) * 384);
+    KvCache path_cache(*device, model.kv_shape(DType::f16), static_cast<std::int64_t>(1 + leaves.size()) * 384);
     Workspace workspace(model, cache.memory(), shape), path_workspace(model, path_cache.memory(), shape);
 
     // The tree, in one step and one branch.
@@ -139,7 +139,7 @@ TEST_P(Isolation, ATreeGivesTheBitsOfItsPathsInBranchesOfTheirOwn) {
     std::vector<int> node_of_row;
     for (int leaf : leaves) {
       const std::vector<int> path = tree.path(leaf);
-      branches.push_back(*path_cache.begin(path_cache.fork(first, length), static_cast<std::int64_t>(path.size())));
+      branches.push_back(path_cache.begin(path_cache.fork(first, length), std::ssize(path)).value());
       std::vector<std::int32_t> above;
       for (int node : path) {
         const std::int32_t place = length + static_cast<std::int32_t>(above.size());

@@ -57,8 +57,9 @@ const T& pick(Random& random, const std::vector<T>& from) {
 const std::vector<std::string> kDrafters = {"ngram", "medusa", "eagle3", "model", "self", "oracle", "hostile"};
 
 // Every other teacher has random blocks, of one format after the other; the rest have the float weights of tests/data.
+// Every fifth has a window.
 TinyModel draw_teacher(Random& random, int scenario) {
-  TinyModel model{pick(random, tiny_families())};
+  TinyModel model{scenario % 5 == 0 ? "mistral" : pick(random, tiny_families())};
   const auto formats = block_types();
   if (scenario % 2 == 1) model.blocks = formats[static_cast<std::size_t>(scenario / 2) % formats.size()];
   return model;
@@ -128,12 +129,14 @@ class SettingDraw {
     TreeOptions& tree = setting_.speculation.tree;
     tree.shape = pick(random_, std::vector{TreeShape::chain, TreeShape::fixed, TreeShape::dynamic});
     tree.nodes = draw(random_, 1, 64);
-    // Now and then deeper than the tiny window, which then begins inside the tree.
-    tree.depth = draw(random_, 0, 4) == 0 ? draw(random_, 16, 24) : draw(random_, 1, 10);
+    tree.depth = draw(random_, 1, 10);
     tree.expand = draw(random_, 1, 6);
     tree.branch = draw(random_, 0, 8);
     if (tree.shape == TreeShape::fixed) tree.choices = random_choices();
-    if (draw(random_, 0, 2) == 0) setting_.speculation.budget = draw_budget();
+    // A chain that is deeper than the tiny window, which then begins inside it: nothing may cut it short.
+    const bool deep = draw(random_, 0, 3) == 0;
+    if (deep) tree = {.shape = TreeShape::chain, .nodes = draw(random_, 20, 30), .depth = draw(random_, 18, 24)};
+    if (!deep && draw(random_, 0, 2) == 0) setting_.speculation.budget = draw_budget();
     note(fmt::format("{} M={} D={} K={} B={}", name(tree.shape), tree.nodes, tree.depth, tree.expand, tree.branch));
   }
 
@@ -265,6 +268,11 @@ JudgedRequest draw_request(Random& random, std::int64_t vocabulary, DType kv_typ
   request.max_tokens = draw(random, 1, context == kShortContext ? 40 : 14);
   request.context = context;
   request.kv_type = kv_type;
+  // An answer that nothing ends early leaves room for trees deeper than the window.
+  if (draw(random, 0, 2) == 0) {
+    request.max_tokens = draw(random, 24, 40);
+    return request;
+  }
   if (draw(random, 0, 1))
     for (int i = 0; i < 6; ++i) request.stop_tokens.push_back(draw(random, 0, static_cast<int>(vocabulary) - 1));
   // A text that ends with a pair of tokens, as a stop string may.
@@ -287,8 +295,10 @@ void share_beginning(Random& random, const JudgedRequest& other, const Verdict& 
 }
 
 struct Tally {
+  std::int64_t window = 0;     // of the scenario's teacher; 0: none
   std::int64_t rounds = 0;     // with a tree: those of one row are plain decoding
   std::int64_t wide = 0;       // of more than 16 rows
+  std::int64_t deep = 0;       // in which the teacher's window begins inside the tree
   std::int64_t in_blocks = 0;  // of a teacher with blocks
   std::int64_t accepted = 0, tokens = 0;
   std::int64_t reused = 0;  // tokens of prompts
@@ -333,6 +343,7 @@ GenerateRequest to_generate(Random& random, Device& device, const JudgedRequest&
   request.events.on_round = [&tally, caps = request.draft](const Round& round) {
     if (round.tree.size() > 1) ++tally.rounds;
     if (round.tree.size() > 16) ++tally.wide;
+    if (tally.window > 0 && round.tree.depth() >= tally.window) ++tally.deep;
     tally.accepted += round.accepted();
     EXPECT_TRUE(caps.drafts || round.tree.size() == 1);
     EXPECT_TRUE(caps.nodes == 0 || round.tree.size() <= caps.nodes);
@@ -429,6 +440,7 @@ TEST_P(Lossless, EveryWayOfDecodingGivesTheJudgesTokensAndCache) {
       answers.learn(request.prompt, verdicts.back().tokens);
       requests.push_back(std::move(request));
     }
+    tally.window = company->teacher.config().sliding_window;
     const std::int64_t before = tally.rounds;
     for (std::size_t i = 0; i <= kDrafters.size(); ++i) {
       const bool plain = i == kDrafters.size();
@@ -453,8 +465,9 @@ TEST_P(Lossless, EveryWayOfDecodingGivesTheJudgesTokensAndCache) {
   }
   std::string finishes;
   for (const auto& [finish, count] : tally.by_finish) finishes += fmt::format(" {} {}", finish, count);
-  fmt::print("{} rounds with a tree, {} of more than 16 rows, {} drafted tokens accepted, {} tokens; ended by{}\n",
-             tally.rounds, tally.wide, tally.accepted, tally.tokens, finishes);
+  fmt::print("{} rounds with a tree, {} of more than 16 rows, {} deeper than the window\n", tally.rounds, tally.wide,
+             tally.deep);
+  fmt::print("{} drafted tokens accepted, {} tokens; ended by{}\n", tally.accepted, tally.tokens, finishes);
   fmt::print("{} of these rounds with a teacher in blocks, of {} formats; {} tokens of prompts reused\n",
              tally.in_blocks, tally.formats.size(), tally.reused);
   expect_replays(*device);
