@@ -120,8 +120,8 @@ TEST_P(Invariance, SeveralSequencesInOneStepGiveTheBitsOfEachAlone) {
   const auto device = named.make(2);
   const Transformer model = load_transformer(*device, data_path("tiny/" + family));
   const std::int64_t vocabulary = model.config().vocabulary;
-  std::vector<Joined> sequences = draw_joined(GetParam(), vocabulary, 1);
   KvCache cache(*device, model.kv_shape(kv_type), 8 * 128);
+  std::vector<Joined> sequences = draw_joined(GetParam(), vocabulary, 1);  // their branches go before the cache
   const std::int64_t most = largest_step(*device, 260);
   Workspace workspace(model, cache.memory(), {.rows = most, .outputs = most, .positions = 300});
   const auto row = [&](const Joined& joined, std::size_t p) {
