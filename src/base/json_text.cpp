@@ -52,7 +52,8 @@ std::string_view reason(std::string_view message) {
 // Builds the value as the parser reports its parts.
 class JsonBuilder final : public nlohmann::json_sax<Json> {
  public:
-  JsonBuilder(std::string_view text, std::string_view where) : text_(text), where_(where), furthest_(text.data()) {}
+  JsonBuilder(std::string_view text, std::string_view where, int max_depth)
+      : text_(text), where_(where), max_depth_(static_cast<std::size_t>(max_depth)), furthest_(text.data()) {}
 
   Json build() {
     if (const std::size_t nul = text_.find('\0'); nul != std::string_view::npos) {
@@ -82,10 +83,10 @@ class JsonBuilder final : public nlohmann::json_sax<Json> {
     return true;
   }
 
-  bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception& error) override {
+  bool parse_error(std::size_t read, const std::string&, const nlohmann::detail::exception& error) override {
     // Quoted without its quotes: the words may repeat bytes of the file.
     const std::string words = in_quotes(reason(error.what()));
-    fail("not JSON: " + words.substr(1, words.size() - 2));
+    fail("not JSON: " + words.substr(1, words.size() - 2), std::max<std::size_t>(read, 1) - 1);
   }
 
  private:
@@ -96,7 +97,7 @@ class JsonBuilder final : public nlohmann::json_sax<Json> {
   }
 
   bool open(Json container) {
-    if (open_.size() >= kMaxJsonDepth) fail(fmt::format("nested deeper than {} levels", kMaxJsonDepth));
+    if (open_.size() >= max_depth_) fail(fmt::format("nested deeper than {} levels", max_depth_));
     Json& added = place();
     added = std::move(container);
     open_.push_back(&added);
@@ -118,15 +119,20 @@ class JsonBuilder final : public nlohmann::json_sax<Json> {
   }
 
   [[noreturn]] void fail(const std::string& what) const {
+    fail(what, std::max<std::size_t>(static_cast<std::size_t>(furthest_ - text_.data()), 1) - 1);
+  }
+
+  [[noreturn]] void fail(const std::string& what, std::size_t offset) const {
     const std::string_view before = text_.substr(0, static_cast<std::size_t>(furthest_ - text_.data()));
     const std::size_t line = 1 + static_cast<std::size_t>(std::count(before.begin(), before.end(), '\n'));
     const std::size_t line_start = before.rfind('\n') == std::string_view::npos ? 0 : before.rfind('\n') + 1;
     const std::size_t column = std::max<std::size_t>(before.size() - line_start, 1);
-    input_error("{}:{}:{}: {}", where_, line, column, what);
+    throw JsonTextError(fmt::format("{}:{}:{}: {}", where_, line, column, what), what, offset);
   }
 
   std::string_view text_;
   std::string_view where_;
+  std::size_t max_depth_;
   const char* furthest_;
   Json root_;
   std::vector<Json*> open_;  // the containers around the next value; a parent does not grow while a child is open
@@ -135,8 +141,8 @@ class JsonBuilder final : public nlohmann::json_sax<Json> {
 
 }  // namespace
 
-nlohmann::json parse_json(std::string_view text, std::string_view where) {
-  return JsonBuilder(text, where).build();
+nlohmann::json parse_json(std::string_view text, std::string_view where, int max_depth) {
+  return JsonBuilder(text, where, max_depth).build();
 }
 
 }  // namespace espalier

@@ -31,8 +31,8 @@ KvMemory::KvMemory(Device& device, const KvShape& shape, const BlockTables& tabl
   }
 }
 
-std::int64_t KvMemory::slot_bytes() const {
-  return 2 * shape_.layers * row_bytes(shape_.type, shape_.kv_heads * shape_.head_size);
+std::int64_t slot_bytes(const KvShape& shape) {
+  return 2 * shape.layers * row_bytes(shape.type, shape.kv_heads * shape.head_size);
 }
 
 const KvViews& KvMemory::layer(std::int64_t index) const {

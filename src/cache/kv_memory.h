@@ -21,6 +21,8 @@ struct KvShape {
   std::int64_t block_size = 128;  // slots
 };
 
+std::int64_t slot_bytes(const KvShape& shape);  // K and V of one position, all layers
+
 // Slots [begin, end) of a block; empty where they are equal.
 struct SlotRange {
   std::int64_t begin = 0;
@@ -47,7 +49,7 @@ class KvMemory {
 
   const KvShape& shape() const { return shape_; }
   const BlockTables& tables() const { return *tables_; }
-  std::int64_t slot_bytes() const;  // K and V of one position, all layers
+  std::int64_t slot_bytes() const { return espalier::slot_bytes(shape_); }
   // K and V of one layer.
   const KvViews& layer(std::int64_t index) const;
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/random.h"
+#include "decode/draw.h"
 
 namespace espalier {
 
@@ -10,34 +10,50 @@ Answer::Answer(RequestId number, const GenerateRequest& asked, const SecondsCloc
     : id(number),
       prompt(asked.prompt.begin(), asked.prompt.end()),
       answered(asked.answered.begin(), asked.answered.end()),
+      prediction(asked.prediction.begin(), asked.prediction.end()),
       request(asked),
       path(prompt),
       clock(c),
       round_path(prompt.size() + answered.size()) {
   request.prompt = prompt;
   request.answered = answered;
+  request.prediction = prediction;
   path.insert(path.end(), answered.begin(), answered.end());
   result.tokens = answered;
 }
 
+std::int64_t Answer::reusable() const {
+  if (!request.cache) return 0;
+  return scored() < to_score() ? scored() : target() - 1;
+}
+
 std::int64_t Answer::lacks_from() const {
   std::int64_t first = length;
-  for (const auto& draft : drafts) first = std::min(first, draft->lacks_from());
+  for (const auto& draft : drafts)
+    if (draft) first = std::min(first, draft->lacks_from());
   return first;
 }
 
 void Answer::tell(const CommittedRows& rows) {
-  for (const auto& draft : drafts) draft->committed(rows);
+  for (const auto& draft : drafts)
+    if (draft) draft->committed(rows);
 }
 
 void Answer::rest(bool resting) {
-  for (const auto& draft : drafts) draft->rest(resting);
+  for (std::size_t i = 0; i < drafts.size(); ++i)
+    if (drafts[i]) drafts[i]->rest(resting || !guesses(i));
+}
+
+void Answer::settle() {
+  for (const auto& draft : drafts)
+    if (draft) draft->settle();
 }
 
 void Answer::tell_reused(std::int64_t positions) {
   length = positions;
   again = false;
-  for (const auto& draft : drafts) again = draft->reused(committed()) || again;
+  for (const auto& draft : drafts)
+    if (draft) again = draft->reused(committed()) || again;
   again = again && length > 0;
 }
 
@@ -55,24 +71,27 @@ DrawnRows Answer::drawn_rows() const {
 }
 
 DrawnRows Answer::drawn_row(std::int64_t row) const {
-  const GenerateOptions& options = request.options;
-  return {.begin = row, .count = 1, .largest_decides = largest_decides(options.sampling) && options.logprobs < 0};
+  return {.begin = row, .count = 1, .largest_decides = largest_decides(request.options, std::ssize(result.tokens))};
 }
 
 std::int32_t Answer::draw(const LogitRow& logits, std::int64_t context) {
   const GenerateOptions& options = request.options;
   GeneratedToken next;
   next.token = logits.all.empty() ? sample_largest(logits.largest, logits.best)
-                                  : sample(logits.all, options.sampling, TokenPath{path, request.prompt.size()},
-                                           uniform(options.seed, path.size()));
-  next.stops = std::ranges::find(options.stop_tokens, next.token) != options.stop_tokens.end();
+                                  : draw_token(logits.all, options, TokenPath{path, request.prompt.size()});
   if (options.logprobs >= 0) next.logprobs = logprobs(logits.all, next.token, options.logprobs);
+  take(std::move(next), context);
+  return path.back();
+}
+
+void Answer::take(GeneratedToken next, std::int64_t context) {
+  const std::vector<std::int32_t>& stops = request.options.stop_tokens;
+  next.stops = std::ranges::find(stops, next.token) != stops.end();
   path.push_back(next.token);
   result.tokens.push_back(next.token);
   const std::optional<FinishReason> limit = limit_reached(context);
   next.last = limit.has_value();
   finish = end_after(next, limit);
-  return next.token;
 }
 
 std::optional<FinishReason> Answer::limit_reached(std::int64_t context) const {
@@ -91,6 +110,11 @@ std::optional<FinishReason> Answer::end_after(const GeneratedToken& drawn, std::
   if (limit) return limit;
   if (events.cancelled && ask(events.cancelled)) return FinishReason::cancelled;
   return std::nullopt;
+}
+
+void Answer::score(const LogitRow& logits) {
+  const std::int32_t next = prompt[static_cast<std::size_t>(scored()) + 1];
+  result.prompt_logprobs.push_back(logprobs(logits.all, next, request.options.prompt_logprobs));
 }
 
 void Answer::count_round(std::span<const Visit> visits) {

@@ -32,19 +32,23 @@ struct Answer {
   Answer& operator=(const Answer&) = delete;
 
   RequestId id;
-  std::vector<std::int32_t> prompt, answered;
+  std::vector<std::int32_t> prompt, answered, prediction;
   GenerateRequest request;  // of these tokens
+  SourceSet drafters = 0;   // who may guess
   AnswerPhase phase = AnswerPhase::waiting;
   bool cancelled = false;
-  bool preempted = false;  // it has been running, and its positions are not yet all computed again
+  bool preempted = false;    // it has been running, and its positions are not yet all computed again
+  bool prompt_read = false;  // all of it, at least once
   std::exception_ptr failure = {};
 
   // While it runs.
   std::optional<SequenceId> sequence = {};
-  std::int64_t length = 0;                                  // committed positions: the first tokens of the path
-  std::int64_t published = 0;                               // of those, in blocks that others may find
-  bool again = false;                                       // the last of them is computed once more
-  std::vector<std::unique_ptr<DraftSequence>> drafts = {};  // by drafter
+  std::int64_t length = 0;       // committed positions: the first tokens of the path
+  std::int64_t published = 0;    // of those, in blocks that others may find
+  bool keeps_to_itself = false;  // others have computed the same: it publishes nothing for now
+  bool again = false;            // the last of them is computed once more
+  std::vector<std::unique_ptr<DraftSequence>> drafts = {};  // by drafter; null: it hears nothing of this sequence
+  bool tapped = false;                                      // one of them wants the teacher's taps
   Patience patience = {};
 
   GenerateResult result = {};
@@ -65,6 +69,7 @@ struct Answer {
   TreeTensors tensors = {};
   std::optional<Branch> branch = {};
   std::int64_t first_row = 0;  // of the tree in its step
+  std::int64_t first_tap = 0;  // likewise, among the rows that want taps
   KvTraffic kv = {};
   RoundTimes times = {};
 
@@ -74,13 +79,22 @@ struct Answer {
   std::int64_t target() const { return std::ssize(path) - (result.tokens.empty() ? 0 : 1); }
   std::span<const std::int32_t> committed() const { return std::span(path).first(static_cast<std::size_t>(length)); }
   std::int64_t tokens_left() const { return request.options.max_tokens - std::ssize(result.tokens); }
+  // Positions whose log-probabilities have been kept; all but the last of the prompt, where somebody wants them.
+  std::int64_t scored() const { return std::ssize(result.prompt_logprobs); }
+  std::int64_t to_score() const { return request.options.prompt_logprobs < 0 ? 0 : std::ssize(prompt) - 1; }
+  // The positions that may be taken from others: not the last, whose logits are what the first draw needs and whose
+  // features are what drafters do, and none that is still to be scored.
+  std::int64_t reusable() const;
+  bool guesses(std::size_t drafter) const { return (drafters >> drafter & 1) != 0; }
 
   // Of the drafters' memories: the first place that one of them lacks.
   std::int64_t lacks_from() const;
   void tell(const CommittedRows& rows);
-  // Its drafters are in a long pause, or never asked: between its rounds they need not be ready.
-  bool rests() const { return !request.draft.drafts || patience.rests(); }
+  // Its drafters are in a long pause: between its rounds they need not be ready. Those that it does not want never are.
+  bool rests() const { return patience.rests(); }
   void rest(bool resting);
+  // It is about to go on in blocks of others, or to leave its own to them.
+  void settle();
   // The sequence holds so many positions now, which somebody else has computed.
   void tell_reused(std::int64_t positions);
 
@@ -92,6 +106,10 @@ struct Answer {
   // The teacher's next token behind the path, from its logits. The caller is told, and `finish` says whether the answer
   // ends with it.
   std::int32_t draw(const LogitRow& logits, std::int64_t context);
+  // The same with a token that was drawn already.
+  void take(GeneratedToken next, std::int64_t context);
+  // Keeps the log-probability of the token behind the next position of the prompt, from the logits of that position.
+  void score(const LogitRow& logits);
   // Adds the round that ends to the result.
   void count_round(std::span<const Visit> visits);
 

@@ -8,6 +8,8 @@
 #include "decode/accept.h"
 #include "decode/answer.h"
 #include "decode/answer_failure.h"
+#include "decode/row_choice.h"
+#include "decode/step_timing.h"
 #include "decode/stopwatch.h"
 
 namespace espalier {
@@ -26,6 +28,9 @@ DrafterSet make_drafters(KvCache& cache, int sequences, const Speculation& specu
           "drafter {}: rounds of {} rows, expected at most {}", drafter->name(), drafter->round_rows(), branch_rows);
   return drafters;
 }
+
+constexpr double kAimedShare = 0.9;             // of what others may wait: not every step takes what it should
+constexpr double kLater = 0.5, kSooner = 0.05;  // shares of the newest in what is known of the lateness of steps
 
 // What the drafters want of the teacher.
 std::vector<std::int64_t> taps_of(const DrafterSet& drafters) {
@@ -57,15 +62,25 @@ SequencePhase phase_of(const Answer& answer) {
   return SequencePhase::waiting;
 }
 
-std::int64_t rows_of(const PromptPart& part) {
-  return part.end - part.begin;
-}
-
 std::int64_t rows_of(std::span<const PromptPart> prompts) {
   std::int64_t rows = 0;
-  for (const PromptPart& part : prompts) rows += rows_of(part);
+  for (const PromptPart& part : prompts) rows += part.rows();
   return rows;
 }
+
+// What is left of a step.
+struct StepRoom {
+  std::int64_t rows = 0;
+  std::int64_t logit_rows = 0;  // of those, such that want logits
+
+  // False: there is not enough.
+  bool take(std::int64_t more, std::int64_t more_logits) {
+    if (more > rows || more_logits > logit_rows) return false;
+    rows -= more;
+    logit_rows -= more_logits;
+    return true;
+  }
+};
 
 }  // namespace
 
@@ -80,24 +95,31 @@ Batch::Batch(const Transformer& model, const DecoderOptions& options, const Spec
       drafters_(make_drafters(cache_, options.parallel, speculation, choices_.branch_rows)),
       teacher_(model, cache_, clock_,
                {.workspace = workspace_shape(choices_, drafters_),
-                .drawn_rows = choices_.drawn_rows,
+                .logit_rows = choices_.logit_rows,
                 .invariants = options.invariants}),
       trees_(choices_, static_cast<std::int32_t>(model.config().vocabulary), speculation.trees, clock_),
-      budget_(make_budget(speculation)) {}
+      budget_(make_budget(speculation)) {
+  for (const std::string& name : drafters()) statistics_.drafters.push_back({.name = name});
+}
 
 Batch::~Batch() = default;
 
-// There is nothing to choose where a tree is its root alone.
+// There is nothing to choose where a tree is its root alone. Who is alone has no prompt rows beside his own: then what
+// steps cost is of no use to the scheduler either.
 RoundBudget Batch::make_budget(const Speculation& speculation) {
   check(!speculation.trees || !speculation.budget, "trees that are known, and a budget that would cut them");
-  if (!speculation.budget || max_rows(tree()) <= 1) return {};
+  if (!speculation.budget) return {};
+  ChosenBudget chosen = *speculation.budget;
+  chosen.cuts = chosen.cuts && max_rows(tree()) > 1;
+  if (!chosen.cuts && parallel_ == 1) return {};
+  const std::int64_t timed_rows =
+      parallel_ == 1 ? choices_.tree_rows : std::max(choices_.tree_rows, std::min(choices_.step_rows, kTimedRows));
   const auto buckets = device().row_buckets();
   const BudgetShape shape{.rows = static_cast<int>(choices_.step_rows),
                           .tree_rows = static_cast<int>(choices_.tree_rows),
                           .buckets = {buckets.begin(), buckets.end()},
                           .drafters = static_cast<int>(drafters_.size())};
-  return {*speculation.budget, shape, clock_,
-          [&] { return teacher_.measure_times(choices_.tree_rows, speculation.budget->clock); }};
+  return {chosen, shape, clock_, [&] { return teacher_.measure_times(timed_rows, chosen.clock); }};
 }
 
 // --- requests -------------------------------------------------------------------------------------------------------
@@ -105,7 +127,7 @@ RoundBudget Batch::make_budget(const Speculation& speculation) {
 PoolState Batch::pool() const {
   const std::int64_t block = cache_.block_size();
   return {.block_size = block,
-          .all_blocks = cache_.tables().blocks_for(choices_.cache_positions),
+          .all_blocks = pool_blocks(),
           .free_blocks = cache_.free_positions() / block,
           .evictable_blocks = index_.evictable()};
 }
@@ -114,7 +136,7 @@ SchedulerLimits Batch::scheduler_limits() const {
   return {.parallel = parallel_,
           .prefill_rows = choices_.prefill_rows,
           .reserve = choices_.reserve,
-          .stall_seconds = stall_seconds_};
+          .stall_seconds = kAimedShare * stall_seconds_ - lateness_};
 }
 
 int Batch::rows_wanted(const GenerateRequest& request) const {
@@ -130,7 +152,23 @@ RequestId Batch::submit(const GenerateRequest& request) {
     input_error("prompt and answer need {} positions, the cache has room for {}", prompt + more,
                 capacity(pool(), scheduler_limits(), rows));
   answers_.push_back(std::make_unique<Answer>(next_id_, request, clock_));
+  answers_.back()->drafters = drafters_for(request.draft);
   return next_id_++;
+}
+
+std::vector<std::string> Batch::drafters() const {
+  std::vector<std::string> names;
+  for (const auto& drafter : drafters_) names.emplace_back(drafter->name());
+  return names;
+}
+
+SourceSet Batch::drafters_for(const DraftCaps& caps) const {
+  SourceSet allowed = 0;
+  if (!caps.drafts) return allowed;
+  for (std::size_t i = 0; i < drafters_.size(); ++i)
+    if (caps.drafters.empty() || std::ranges::find(caps.drafters, drafters_[i]->name()) != caps.drafters.end())
+      allowed |= SourceSet{1} << i;
+  return allowed;
 }
 
 void Batch::cancel(RequestId id) {
@@ -164,11 +202,13 @@ std::int64_t Batch::waiting() const {
 // --- before a step --------------------------------------------------------------------------------------------------
 
 bool Batch::step() {
+  const Stopwatch clock(clock_);
   ask_whether_cancelled();
   end_answers();
   if (answers_.empty()) return false;
+  share_prompts();
   const BatchPlan planned = plan();
-  last_key_ = planned.last_key;
+  last_keys_ = planned.last_keys;
   for (RequestId id : planned.preempted) preempt(answer(id));
   for (RequestId id : planned.admitted) {
     Answer& admitted = answer(id);
@@ -177,8 +217,20 @@ bool Batch::step() {
   std::vector<PromptPart> prompts = open_prompts(planned);
   const std::vector<Answer*> decoding = open_trees(planned);
   run_steps(decoding, prompts);
+  const double seconds = clock.seconds();
+  statistics_.step_seconds += seconds;
+  if (!decoding.empty()) learn_lateness(seconds);
   end_answers();
   return !answers_.empty();
+}
+
+// Beside the teacher's rows there are drafts, what drafters make of rows, and acceptance; and rows may cost more than
+// they were measured to. Quick to believe in the worse: somebody waits for it.
+void Batch::learn_lateness(double seconds) {
+  const std::vector<double> known = budget_.step_seconds(teacher_.step_context());
+  if (known.empty() || teacher_.step_rows() == 0) return;
+  const double late = seconds - seconds_of_rows(known, teacher_.step_rows());
+  lateness_ = std::max(0.0, lateness_ + (late > lateness_ ? kLater : kSooner) * (late - lateness_));
 }
 
 // Those who decode were asked after their last token.
@@ -194,18 +246,35 @@ void Batch::ask_whether_cancelled() {
 
 BatchPlan Batch::plan() const {
   std::vector<SequenceState> states;
-  std::int64_t positions = 0;
+  std::vector<PromptState> prompts;  // of those before
+  const bool admits = running() < parallel_;
   int looked_up = 0;
   for (const auto& answer : answers_) {
     states.push_back(state(*answer));
-    positions += answer->length;
-    if (!answer->running() && ++looked_up <= kLookedUp) look_up(*answer, states.back());
+    const bool looks = !answer->running() && ++looked_up <= kLookedUp;
+    if (looks) look_up(*answer, states.back());
+    if (answer->failure || (answer->phase != AnswerPhase::prompt && !(looks && admits))) continue;
+    PromptState prompt = prompt_state(*answer);
+    prompt.has = std::max(prompt.has, states.back().cached);
+    states.back().leader = leader_of(prompt, prompts);
+    prompts.push_back(prompt);
   }
-  // Where nothing is known of the time that steps take, prompts are bounded by their rows alone.
-  std::vector<double> step_seconds = budget_.step_seconds(positions / std::ssize(answers_));
-  step_seconds.resize(static_cast<std::size_t>(choices_.step_rows));
-  return plan_batch({.sequences = states, .pool = pool(), .step_seconds = step_seconds, .last_key = last_key_},
+  const std::vector<double> seconds = step_seconds();
+  return plan_batch({.sequences = states, .pool = pool(), .step_seconds = seconds, .last_keys = last_keys_},
                     scheduler_limits());
+}
+
+// Most rows of a step stand where the longest prompt is being read. Where nothing is known of the time that steps take,
+// prompts are bounded by their rows alone.
+std::vector<double> Batch::step_seconds() const {
+  std::int64_t positions = 0, longest = 0;
+  for (const auto& answer : answers_) {
+    positions += answer->length;
+    if (answer->phase == AnswerPhase::prompt) longest = std::max(longest, answer->length);
+  }
+  std::vector<double> seconds = budget_.step_seconds(std::max(longest, positions / std::ssize(answers_)));
+  seconds.resize(static_cast<std::size_t>(choices_.step_rows));
+  return seconds;
 }
 
 SequenceState Batch::state(const Answer& answer) const {
@@ -214,31 +283,35 @@ SequenceState Batch::state(const Answer& answer) const {
                       .target = answer.target(),
                       .rows_wanted = rows_wanted(answer.request),
                       .key = answer.request.key,
+                      .priority = answer.request.priority,
                       .preempted = answer.preempted};
   if (!answer.running()) return state;
-  const BlockTables& tables = cache_.tables();
-  const auto blocks = cache_.blocks(*answer.sequence);
-  const std::int64_t written_from = answer.again ? answer.length - 1 : answer.lacks_from();
   state.length = answer.length;
-  state.own_blocks = std::ranges::count_if(blocks, [&](std::int32_t block) { return tables.references(block) == 1; });
-  for (auto i = static_cast<std::size_t>(written_from / cache_.block_size()); i < blocks.size(); ++i)
-    state.copies += tables.writable(blocks[i]) ? 0 : 1;
+  state.own_blocks = std::ranges::count_if(cache_.blocks(*answer.sequence),
+                                           [&](std::int32_t block) { return cache_.tables().references(block) == 1; });
+  state.copies = copies(answer, written_from(answer));
   return state;
 }
 
-// What it would share on admission.
-void Batch::look_up(const Answer& answer, SequenceState& waiting) const {
-  if (!answer.request.cache) return;
-  const auto tokens = std::span(answer.path).first(static_cast<std::size_t>(waiting.target));
-  const PrefixHit hit = index_.find(tokens, waiting.target - 1, answer.request.salt);
-  waiting.cached = hit.length;
-  waiting.pinned =
-      std::ranges::count_if(hit.blocks, [&](std::int32_t block) { return cache_.tables().references(block) == 0; });
+// Blocks that others may read, and that a branch which writes from here on has to copy.
+std::int64_t Batch::copies(const Answer& answer, std::int64_t from) const {
+  const auto blocks = cache_.blocks(*answer.sequence).subspan(static_cast<std::size_t>(from / cache_.block_size()));
+  return std::ranges::count_if(blocks, [&](std::int32_t block) { return !cache_.tables().writable(block); });
+}
+
+// Where its next branch begins to write: at what its drafters lack, unless that lies in more blocks of others than the
+// pool could ever hold copies of; then it goes on without drafts.
+std::int64_t Batch::written_from(const Answer& answer) const {
+  if (answer.again) return answer.length - 1;
+  const std::int64_t lacks_from = answer.lacks_from();
+  const std::int64_t own = cache_.tables().blocks_for(answer.length + rows_wanted(answer.request));
+  return own + copies(answer, lacks_from) <= pool_blocks() ? lacks_from : answer.length;
 }
 
 // It will be computed again, bit for bit, so nobody notices but by the time. What it leaves may serve it, or others.
 void Batch::preempt(Answer& answer) {
-  guarded(answer, teacher_, [&] { publish(answer, PrefixIndex::Tail::keep); });
+  ++statistics_.preemptions;
+  guarded(answer, teacher_, [&] { publish(answer, PrefixIndex::Tail::keep, After::leaves); });
   release(answer);
   answer.phase = AnswerPhase::waiting;
   answer.preempted = true;
@@ -248,28 +321,32 @@ void Batch::admit(Answer& answer) {
   answer.phase = AnswerPhase::prompt;
   answer.stage = AnswerStage::prefill;
   answer.sequence = cache_.create();
-  if (!answer.preempted) answer.patience = budget_.patience();
-  for (const auto& drafter : drafters_) answer.drafts.push_back(drafter->open(*answer.sequence, answer.prompt));
-  answer.rest(answer.rests());
+  if (!answer.preempted) answer.patience = first_patience(answer);
+  open_drafts(answer);
+  if (!answer.preempted && answer.reusable() > 0) statistics_.prefix_queries += answer.target();
   if (!reuse(answer)) answer.tell_reused(0);
   const auto& told = answer.request.events.on_prefill;
   if (told && !answer.preempted) answer.ask(told, 0, answer.target() - answer.length);
 }
 
-// Goes on with what others have computed by now. The last position is always computed: its logits are what the first
-// draw needs, and its features what drafters do.
-bool Batch::reuse(Answer& answer) {
-  if (!answer.request.cache) return false;
-  const auto tokens = std::span(answer.path).first(static_cast<std::size_t>(answer.target()));
-  const std::int64_t most = answer.target() - 1;
-  if (index_.find(tokens, most, answer.request.salt).length <= answer.length) return false;
-  for (const auto& draft : answer.drafts) draft->settle();  // what it knows of its own text, it may not learn again
-  const std::int64_t length = index_.extend(*answer.sequence, tokens, most, answer.request.salt);
-  if (!answer.preempted) answer.result.reused_tokens += length - answer.length;
-  answer.tell_reused(length);
-  // In blocks that others find already.
-  answer.published = std::max(answer.published, length / cache_.block_size() * cache_.block_size());
-  return true;
+// Who waits will soon be company too. What a prediction says is likely.
+Patience Batch::first_patience(const Answer& answer) const {
+  const std::int64_t company = std::min<std::int64_t>(parallel_, std::ssize(answers_));
+  return budget_.patience(answer.prediction.empty() ? static_cast<int>(company) : 1);
+}
+
+// Who is not asked is not told either: he would copy taps and compute rows for nobody.
+void Batch::open_drafts(Answer& answer) {
+  answer.tapped = false;
+  for (std::size_t i = 0; i < drafters_.size(); ++i) {
+    Drafter& drafter = *drafters_[i];
+    answer.drafts.emplace_back();
+    if (!answer.guesses(i) && !drafter.needs_every_text()) continue;
+    answer.drafts.back() = drafter.open(*answer.sequence, answer.prompt);
+    answer.drafts.back()->predict(answer.prompt, answer.prediction);
+    answer.tapped = answer.tapped || !drafter.wishes().taps.empty();
+  }
+  answer.rest(answer.rests());
 }
 
 // What is cached gives way to what is needed.
@@ -297,11 +374,12 @@ std::vector<PromptPart> Batch::open_prompts(const BatchPlan& plan) {
 // False: blocks are short, and it waits for the next step.
 bool Batch::open_prompt(PromptPart& part, std::int64_t rows) {
   Answer& answer = *part.answer;
-  reuse(answer);
   // Where drafters want the feature of the last position that was reused, it is computed again, in a block of its own.
   for (bool again : {answer.again && choices_.step_rows > 1, false}) {
     part.begin = answer.length - (again ? 1 : 0);
     part.end = std::min({answer.target(), answer.length + rows, part.begin + choices_.step_rows});
+    if (part.logit_rows() > 1) part.end = std::min(part.end, part.begin + choices_.scored_rows);
+    if (part.end == answer.target() && answer.length + 1 < part.end && awaited(answer)) --part.end;
     answer.branch = begin(answer, part.end - answer.length, part.begin);
     if (answer.branch) break;
   }
@@ -323,8 +401,9 @@ std::vector<Answer*> Batch::open_trees(const BatchPlan& plan) {
 // With room for its tree, or, where blocks are short, for its root.
 void Batch::open_tree(Answer& answer, std::int64_t rows) {
   const std::int64_t copied = cache_.counts().bytes_branched;
-  answer.drafts_fit = rows >= rows_wanted(answer.request);
-  if (answer.drafts_fit) answer.branch = begin(answer, rows, answer.lacks_from());
+  const std::int64_t lacks_from = answer.lacks_from();
+  answer.drafts_fit = rows >= rows_wanted(answer.request) && written_from(answer) == lacks_from;
+  if (answer.drafts_fit) answer.branch = begin(answer, rows, lacks_from);
   if (!answer.branch) {
     answer.drafts_fit = false;
     answer.branch = begin(answer, 1, answer.length);
@@ -343,6 +422,7 @@ void Batch::draft(std::span<Answer* const> answers, std::int64_t prompt_rows) {
       answer->asks = answer->asks && answer->drafts_fit;
     }
     trees_.grow(answers, drafters_, budget_);
+    statistics_.draft_seconds += answers[0]->times.draft;
   });
 }
 
@@ -355,10 +435,10 @@ void Batch::run_steps(std::span<Answer* const> answers, std::span<PromptPart> pr
   std::size_t tree = 0, prompt = 0;
   while (tree < left.size() || prompt < prompts.size()) {
     const std::size_t first_tree = tree, first_prompt = prompt;
-    std::int64_t room = choices_.step_rows;
-    for (; tree < left.size() && left[tree]->tree->size() <= room; ++tree) room -= left[tree]->tree->size();
+    StepRoom room{.rows = choices_.step_rows, .logit_rows = choices_.logit_rows};
+    while (tree < left.size() && room.take(left[tree]->tree->size(), left[tree]->tree->size())) ++tree;
     if (tree == left.size())
-      for (; prompt < prompts.size() && rows_of(prompts[prompt]) <= room; ++prompt) room -= rows_of(prompts[prompt]);
+      while (prompt < prompts.size() && room.take(prompts[prompt].rows(), prompts[prompt].logit_rows())) ++prompt;
     run_teacher(std::span(left).subspan(first_tree, tree - first_tree),
                 prompts.subspan(first_prompt, prompt - first_prompt));
   }
@@ -370,9 +450,12 @@ void Batch::run_teacher(std::span<Answer* const> answers, std::span<PromptPart> 
   for (const PromptPart& part : prompts) all.push_back(part.answer);
   StepOutput output;
   if (!guarded(all, teacher_, [&] { output = teacher_.run(answers, prompts); })) return;
+  const std::int64_t rows = teacher_.step_rows();
+  statistics_.count_step(answers, prompts, bucket_for(device(), rows) - rows);
   for (Answer* answer : answers) guarded(*answer, teacher_, [&] { accept(*answer, output); });
   for (const PromptPart& part : prompts)
     guarded(*part.answer, teacher_, [&] {
+      score_prompt(part);
       commit_prompt(part, output);
       if (part.logits) begin_answer(part);
     });
@@ -388,7 +471,8 @@ void Batch::accept(Answer& answer, const StepOutput& output) {
         const LogitRow logits = teacher_.read_logits(answer.first_row + node);
         answer.times.verify += clock.lap();
         // A step has ended when the first of its logits can be looked at.
-        if (answer.first_row + node == 0) budget_.observe_step(teacher_.step_rows(), answer.times.verify);
+        if (answer.first_row + node == 0)
+          budget_.observe_step(teacher_.step_rows(), teacher_.step_context(), answer.times.verify);
         const std::int32_t token = answer.draw(logits, context());
         answer.times.accept += clock.lap();
         return token;
@@ -402,35 +486,47 @@ void Batch::accept(Answer& answer, const StepOutput& output) {
 
 void Batch::commit(Answer& answer, std::span<const Visit> visits, const StepOutput& output) {
   const std::int64_t prefix = answer.length;
-  if (answer.drafted)
-    for (const auto& draft : answer.drafts) draft->end_round({*answer.tree, visits, *answer.branch});
+  for (std::size_t i = 0; answer.drafted && i < answer.drafts.size(); ++i) {
+    if (!answer.guesses(i)) continue;
+    answer.drafts[i]->end_round({*answer.tree, visits, *answer.branch});
+    answer.result.prediction += answer.drafts[i]->take_prediction_counts();
+  }
   teacher_.commit(answer, visits);
-  std::vector<std::int32_t> rows;
-  for (const Visit& visit : visits) rows.push_back(static_cast<std::int32_t>(answer.first_row + visit.node));
+  std::vector<std::int32_t> taps;
+  for (const Visit& visit : visits) taps.push_back(static_cast<std::int32_t>(answer.first_tap + visit.node));
   answer.tell({.begin = prefix,
                .tokens = answer.committed().subspan(static_cast<std::size_t>(prefix)),
                .taps = output.taps,
-               .rows = rows,
+               .rows = taps,
                .hidden = output.hidden,
-               .hidden_row = rows.back()});
-  publish(answer, PrefixIndex::Tail::keep);
+               .hidden_row = answer.first_row + visits.back().node});
+  publish(answer, PrefixIndex::Tail::keep, After::goes_on);
 }
 
 // Everybody who listens, and the result.
 void Batch::tell_round(Answer& answer, std::span<const Visit> visits) {
   budget_.learn(answer, visits);
   answer.count_round(visits);
-  if (!answer.request.events.on_round) return;
-  const Round round{.number = answer.result.rounds() - 1,
-                    .prefix = answer.tensors.prefix,
-                    .tree = *answer.tree,
-                    .visits = visits,
-                    .finish = answer.finish,
-                    .times = answer.times,
-                    .budget = budget_.told(answer, teacher_.step_rows()),
-                    .kv = answer.kv,
-                    .form = form()};
-  answer.ask(answer.request.events.on_round, round);
+  statistics_.count_round(*answer.tree, visits);
+  const GenerateEvents& events = answer.request.events;
+  if (events.on_round) answer.ask(events.on_round, round(answer, visits));
+  if (events.on_step) answer.ask(events.on_step);
+}
+
+Round Batch::round(const Answer& answer, std::span<const Visit> visits) const {
+  return {.number = answer.result.rounds() - 1,
+          .prefix = answer.tensors.prefix,
+          .tree = *answer.tree,
+          .visits = visits,
+          .finish = answer.finish,
+          .times = answer.times,
+          .budget = budget_.told(answer, teacher_.step_rows()),
+          .kv = answer.kv,
+          .form = form()};
+}
+
+void Batch::score_prompt(const PromptPart& part) {
+  for (std::int64_t i = 0; i < part.scores; ++i) part.answer->score(teacher_.read_logits(part.first_score + i));
 }
 
 void Batch::commit_prompt(const PromptPart& part, const StepOutput& output) {
@@ -438,15 +534,15 @@ void Batch::commit_prompt(const PromptPart& part, const StepOutput& output) {
   answer.branch->commit_length(part.end - answer.length);
   answer.branch.reset();
   answer.length = part.end;
-  std::vector<std::int32_t> rows(static_cast<std::size_t>(rows_of(part)));
-  std::iota(rows.begin(), rows.end(), static_cast<std::int32_t>(part.first_row));
+  std::vector<std::int32_t> taps(static_cast<std::size_t>(part.rows()));
+  std::iota(taps.begin(), taps.end(), static_cast<std::int32_t>(part.first_tap));
   answer.tell({.begin = part.begin,
                .tokens = answer.committed().subspan(static_cast<std::size_t>(part.begin)),
                .taps = output.taps,
-               .rows = rows,
+               .rows = taps,
                .hidden = part.logits ? output.hidden : ConstView(),
                .hidden_row = part.logits.value_or(0)});
-  publish(answer, PrefixIndex::Tail::keep);
+  publish(answer, PrefixIndex::Tail::keep, After::goes_on);
   const std::int64_t reused = answer.result.reused_tokens;
   const auto& told = answer.request.events.on_prefill;
   if (told && !answer.preempted && !part.logits) answer.ask(told, answer.length - reused, answer.target() - reused);
@@ -460,43 +556,29 @@ void Batch::begin_answer(const PromptPart& part) {
   const LogitRow logits = teacher_.read_logits(*part.logits);  // the prompt has been read when they can be looked at
   const GenerateEvents& events = answer.request.events;
   const std::int64_t read = answer.length - answer.result.reused_tokens;
+  const bool first = !std::exchange(answer.prompt_read, true);
+  if (first) statistics_.count_prompt(answer);
   if (events.on_prefill && !again) answer.ask(events.on_prefill, read, read);
-  if (answer.tokens_left() <= 0)
+  if (events.on_prompt_logprobs && first && answer.request.options.prompt_logprobs >= 0)
+    answer.ask(events.on_prompt_logprobs, answer.result.prompt_logprobs);
+  if (answer.tokens_left() <= 0) {
     answer.finish = FinishReason::token_limit;
-  else if (answer.result.tokens.empty())
+  } else if (answer.result.tokens.empty()) {
     answer.draw(logits, context());
-  if (!again) answer.result.prefill_seconds = answer.clock.seconds();
+    ++statistics_.answer_tokens;
+  }
+  if (first) answer.result.prefill_seconds = answer.clock.seconds();
+  if (events.on_step && first) answer.ask(events.on_step);
 }
 
 // --- after a step ---------------------------------------------------------------------------------------------------
-
-// Blocks that are complete in all memories; at the end all, as they are.
-void Batch::publish(Answer& answer, PrefixIndex::Tail tail) {
-  if (!answer.request.cache || !answer.sequence) return;
-  const bool whole = tail == PrefixIndex::Tail::publish;
-  const std::int64_t block = cache_.block_size();
-  const std::int64_t ready = whole ? answer.length : answer.lacks_from() / block * block;
-  if (!whole && ready <= answer.published) return;
-  index_.publish(*answer.sequence, answer.committed().first(static_cast<std::size_t>(ready)), answer.request.salt,
-                 tail);
-  answer.published = ready;
-}
-
-// The text is complete: a device that fails now costs only what others might have reused.
-void Batch::leave_to_others(Answer& answer) {
-  try {
-    for (const auto& draft : answer.drafts) draft->settle();
-    publish(answer, PrefixIndex::Tail::publish);
-  } catch (const DeviceError&) {
-  }
-}
 
 void Batch::release(Answer& answer) {
   answer.branch.reset();
   answer.drafts.clear();
   if (answer.sequence) cache_.release(*std::exchange(answer.sequence, {}));
   answer.length = answer.published = 0;
-  answer.again = false;
+  answer.again = answer.keeps_to_itself = false;
 }
 
 void Batch::end_answers() {
@@ -564,17 +646,30 @@ GenerateResult Batch::generate(const GenerateRequest& request) {
 
 void Batch::score(std::span<const std::int32_t> tokens,
                   const std::function<void(std::int64_t, std::span<const float>)>& on_row) {
+  score_behind(0, tokens, [&](std::int64_t position, std::span<const std::span<const float>> rows) {
+    for (const std::span<const float> row : rows) on_row(position++, row);
+  });
+}
+
+void Batch::score_behind(std::int64_t first, std::span<const std::int32_t> tokens, const ScoredRows& on_rows) {
   check_tokens(tokens, request_limits());
+  check(first >= 0 && first <= std::ssize(tokens), "score: from {} of {} tokens on", first, tokens.size());
   Answer scored(-1, {.prompt = tokens}, clock_);
   scored.sequence = cache_.create();
   const std::int64_t total = std::ssize(tokens);
   try {
-    for (std::int64_t first = 0; first < total; first = scored.length) {
-      const std::int64_t count = std::min(total - first, choices_.scored_rows);
-      std::optional<Branch> branch = begin(scored, count, first);
-      check(branch.has_value(), "KV cache: no room for {} rows behind {} positions", count, first);
-      teacher_.score(*branch, first, tokens.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count)));
-      for (std::int64_t i = 0; i < count; ++i) on_row(first + i, teacher_.read_logits(i).all);
+    while (scored.length < total) {
+      const std::int64_t done = scored.length;
+      const bool wanted = done >= first;
+      const std::int64_t count =
+          wanted ? std::min(total - done, choices_.scored_rows) : std::min(first - done, choices_.prefill_rows);
+      std::optional<Branch> branch = begin(scored, count, done);
+      check(branch.has_value(), "KV cache: no room for {} rows behind {} positions", count, done);
+      teacher_.score(*branch, done, tokens.subspan(static_cast<std::size_t>(done), static_cast<std::size_t>(count)),
+                     wanted);
+      std::vector<std::span<const float>> rows;
+      for (std::int64_t i = 0; wanted && i < count; ++i) rows.push_back(teacher_.read_logits(i).all);
+      if (wanted) on_rows(done, rows);
       branch->commit_length(count);
       scored.length += count;
     }

@@ -13,13 +13,16 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "cache/kv_cache.h"
+#include "decode/batch_statistics.h"
 #include "decode/budget.h"
 #include "decode/decoder_choices.h"
 #include "decode/decoder_options.h"
 #include "decode/prefix_index.h"
+#include "decode/prompt_sharing.h"
 #include "decode/request.h"
 #include "decode/round_budget.h"
 #include "decode/round_trees.h"
@@ -46,6 +49,8 @@ class Batch {
   const KvCache& cache() const { return cache_; }
   const PrefixIndex& index() const { return index_; }
   const Budget* budget() const { return budget_.budget(); }  // null: fixed
+  // By which prompt rows are bounded; null: by their number alone.
+  const StepTimes* step_times() const { return budget_.step_times(); }
 
   // The request joins, and is answered by steps from now on; its tokens are copied. prompt: 1 to context() tokens, each
   // in [0, vocabulary); anything else, and whatever the cache can never hold, is an InputError.
@@ -57,6 +62,16 @@ class Batch {
   bool step();
   std::int64_t waiting() const;
   std::int64_t running() const;
+  std::vector<std::string> drafters() const;  // names, by source bit
+
+  // For whoever watches, between steps.
+  BatchStatistics statistics() const;
+  PoolCounts pool_counts() const;
+  std::vector<RunningAnswer> running_answers() const;  // by id
+  // Throws std::logic_error unless every block is accounted for (cache/kv_cache.h), the index knows all that are
+  // published, and every answer has the positions it believes to have. For whoever has seen a step fail; takes a look
+  // at every block.
+  void check_conservation() const;
 
   // Steps until these are answered. Those that joined otherwise go on meanwhile. Throws what the first of them that
   // failed did.
@@ -69,13 +84,19 @@ class Batch {
   // and comparisons.
   void score(std::span<const std::int32_t> tokens,
              const std::function<void(std::int64_t position, std::span<const float> logits)>& on_row);
+  // Likewise of those from `first` on, where the others are only prefilled, handed out step by step: a row for each
+  // position from `position` on, valid during the call.
+  using ScoredRows = std::function<void(std::int64_t position, std::span<const std::span<const float>> rows)>;
+  void score_behind(std::int64_t first, std::span<const std::int32_t> tokens, const ScoredRows& on_rows);
 
   // Nothing that was computed for earlier requests is found any more.
   void forget() { index_.clear(); }
 
  private:
   RoundBudget make_budget(const Speculation& speculation);
-  RequestLimits request_limits() const { return {context(), model_->config().vocabulary}; }
+  RequestLimits request_limits() const { return {context(), model_->config().vocabulary, drafters(), tree().shape}; }
+  SourceSet drafters_for(const DraftCaps& caps) const;
+  std::int64_t pool_blocks() const { return cache_.tables().blocks_for(choices_.cache_positions); }
   PoolState pool() const;
   SchedulerLimits scheduler_limits() const;
   int rows_wanted(const GenerateRequest& request) const;
@@ -84,12 +105,23 @@ class Batch {
 
   // Before a step.
   void ask_whether_cancelled();
+  void share_prompts();
+  bool awaited(const Answer& answer) const;
+  void leave_prompt(Answer& answer);
   BatchPlan plan() const;
+  std::vector<double> step_seconds() const;
+  void learn_lateness(double seconds);
   SequenceState state(const Answer& answer) const;
+  std::int64_t copies(const Answer& answer, std::int64_t from) const;
+  std::int64_t written_from(const Answer& answer) const;
   void look_up(const Answer& answer, SequenceState& waiting) const;
+  PromptState prompt_state(const Answer& answer) const;
   void preempt(Answer& answer);
   void admit(Answer& answer);
+  Patience first_patience(const Answer& answer) const;
+  void open_drafts(Answer& answer);
   bool reuse(Answer& answer);
+  PrefixHit find(const Answer& answer) const;
   std::optional<Branch> begin(const Answer& answer, std::int64_t rows, std::int64_t written_from);
 
   // One step.
@@ -103,11 +135,14 @@ class Batch {
   void accept(Answer& answer, const StepOutput& output);
   void commit(Answer& answer, std::span<const Visit> visits, const StepOutput& output);
   void tell_round(Answer& answer, std::span<const Visit> visits);
+  Round round(const Answer& answer, std::span<const Visit> visits) const;
+  void score_prompt(const PromptPart& part);
   void commit_prompt(const PromptPart& part, const StepOutput& output);
   void begin_answer(const PromptPart& part);
 
   // After it.
-  void publish(Answer& answer, PrefixIndex::Tail tail);
+  enum class After { goes_on, leaves };
+  void publish(Answer& answer, PrefixIndex::Tail tail, After after);
   void leave_to_others(Answer& answer);
   void release(Answer& answer);
   void end_answers();
@@ -126,7 +161,9 @@ class Batch {
   RoundBudget budget_;
   std::vector<std::unique_ptr<Answer>> answers_;  // in the order of their ids
   RequestId next_id_ = 0;
-  int last_key_ = 0;
+  LastKeys last_keys_;
+  double lateness_ = 0;  // seconds that steps with answers take longer than their rows should
+  BatchStatistics statistics_;
 };
 
 }  // namespace espalier

@@ -206,8 +206,8 @@ TEST_F(BatchTest, AStepOfAPromptTakesMemoryForTheLogitsOfItsLastRowAlone) {
     return device.counts().allocated_bytes - before;
   };
   bytes({.context = 64});  // the rotation tables, which are the model's
-  // The logits of a row, and its state before and after the final norm.
-  const std::int64_t row = (model.config().vocabulary + 2 * model.config().hidden) * 4;
+  // The logits of a row, its state before and after the final norm, and the largest logit with its id.
+  const std::int64_t row = (model.config().vocabulary + 2 * model.config().hidden + 2) * 4;
   EXPECT_EQ(bytes({.context = 64, .prefill_rows = 64, .scored_rows = 64}), bytes({.context = 64}) + 63 * row);
 }
 

@@ -18,6 +18,7 @@ namespace {
 constexpr double kMostLost = 2, kMostWon = 4;
 // Probes that find nothing may cost this share of the time.
 constexpr double kProbeShare = 0.01;
+constexpr double kGoodChance = 0.8;  // of a guess below an accepted one: few drafters are better
 constexpr std::int64_t kLongestPause = 256;
 // What a round of drafters that have not won yet, or not lately, may cost beyond a plain one: a share of that.
 constexpr double kRisk = 0.25;
@@ -108,6 +109,15 @@ Budget::Budget(StepTimes measured, const BudgetShape& shape)
   check(shape.rows >= 1, "budget: steps of {} rows", shape.rows);
 }
 
+// Behind no context, where rows are cheapest.
+bool Budget::may_pay(int roots) const {
+  std::vector<double> seconds(step_seconds_.size()), accepted;
+  costs_.fill(0, seconds);
+  for (double chance = kGoodChance; accepted.size() < seconds.size(); chance *= kGoodChance)
+    accepted.insert(accepted.end(), static_cast<std::size_t>(roots), chance);
+  return best_rows(accepted, seconds, 0, roots).rows > roots;
+}
+
 void Budget::begin_round(const RoundShape& round) {
   round_ = round;
   costs_.fill(round.context, step_seconds_);
@@ -156,8 +166,8 @@ void Budget::learn(const Candidates& candidates, std::span<const Visit> visits) 
   calibration_.learn(candidates, visits);
 }
 
-void Budget::observe_step(std::int64_t rows, double seconds) {
-  costs_.observe(rows, round_.context, seconds);
+void Budget::observe_step(std::int64_t rows, std::int64_t context, double seconds) {
+  costs_.observe(rows, context, seconds);
 }
 
 // By the table on both sides of the balance: a step that another process delayed counts neither for nor against drafts.

@@ -48,6 +48,13 @@ class Patience {
 
   static constexpr std::int64_t kRestingPause = 32;
 
+  // Of an answer that nothing is expected of: it begins with a pause, at rest.
+  static Patience resting() {
+    Patience patience;
+    patience.pause_ = patience.longest_ = kRestingPause;
+    return patience;
+  }
+
  private:
   double balance_ = 0;  // seconds won
   std::int64_t pause_ = 0;
@@ -83,6 +90,10 @@ class Budget {
   const StepCosts& costs() const { return costs_; }
   const Calibration& calibration() const { return calibration_; }
 
+  // Whether guesses can be expected to pay in steps of so many roots: not where those of a good drafter would not even
+  // if they cost nothing.
+  bool may_pay(int roots) const;
+
   void begin_round(const RoundShape& round);
   // Of the round: the times of steps of 1, 2, ... rows.
   std::span<const double> step_seconds() const { return step_seconds_; }
@@ -92,8 +103,8 @@ class Budget {
 
   // What the walk over a drafted tree said of all candidates.
   void learn(const Candidates& candidates, std::span<const Visit> visits);
-  // A step of the round took `seconds`.
-  void observe_step(std::int64_t rows, double seconds);
+  // A step of the round took `seconds`; before its rows lie `context` positions on the average.
+  void observe_step(std::int64_t rows, std::int64_t context, double seconds);
   // By the table, the time that one sequence answers for in a drafted round, whose trees have `all_rows` rows and its
   // own `rows` of them. Drafting took `draft_seconds` for `drafted` sequences. Its share of drafts and guesses counts
   // for every sequence, because every one of them waits for it.

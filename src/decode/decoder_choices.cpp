@@ -48,9 +48,7 @@ StepForm choose_form(const Device& device, const DecoderOptions& options, const 
 
 // What `parallel` sequences of a whole context need by the scheduler's count, so that each of them is admitted.
 std::int64_t choose_cache_positions(const DecoderChoices& choices, const DecoderOptions& options) {
-  const std::int64_t block = KvShape{}.block_size;
-  const std::int64_t positions = choices.context + choices.branch_rows + choices.reserve;
-  const std::int64_t one = ((positions + block - 1) / block + 1) * block;
+  const std::int64_t one = pool_of_context(choices, choices.context);
   if (options.cache_positions == 0) return options.parallel * one;
   if (options.cache_positions < one)
     input_error("a cache of {} positions, expected at least {} for a context of {}", options.cache_positions, one,
@@ -59,6 +57,18 @@ std::int64_t choose_cache_positions(const DecoderChoices& choices, const Decoder
 }
 
 }  // namespace
+
+// A block more than it holds: where it goes on inside a block that others have too, it needs a copy.
+std::int64_t pool_of_context(const DecoderChoices& choices, std::int64_t context) {
+  const std::int64_t block = KvShape{}.block_size;
+  const std::int64_t positions = context + choices.branch_rows + choices.reserve;
+  return ((positions + block - 1) / block + 1) * block;
+}
+
+std::int64_t context_of_pool(const DecoderChoices& choices, std::int64_t positions) {
+  const std::int64_t block = KvShape{}.block_size;
+  return (positions / block - 1) * block - choices.branch_rows - choices.reserve;
+}
 
 std::int64_t choose_context(const ModelConfig& config, std::int64_t wanted) {
   if (wanted < 0 || wanted > config.context)

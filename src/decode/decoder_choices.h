@@ -29,6 +29,12 @@ struct DecoderChoices {
   std::int64_t cache_positions = 0;  // of all sequences together
 };
 
+// The positions of a pool that one sequence of a whole context needs by the scheduler's count; and the other way round,
+// the longest context that a pool of so many positions allows, below 1 where it allows none. Both look at the rows and
+// the reserve of the choices alone.
+std::int64_t pool_of_context(const DecoderChoices& choices, std::int64_t context);
+std::int64_t context_of_pool(const DecoderChoices& choices, std::int64_t positions);
+
 // Throws InputError naming the flags where the model or the device cannot do what was asked for.
 DecoderChoices decoder_choices(const ModelConfig& config, const Device& device, const DecoderOptions& options,
                                const Speculation& speculation);

@@ -6,6 +6,7 @@
 #include <functional>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "base/dtype.h"
 #include "cache/kv_cache.h"
@@ -34,8 +35,10 @@ struct DecoderOptions {
   bool invariants = false;  // check tables, masks and slots of every tree before its launch
 };
 
-// Rows chosen round by round (budget.h): TreeOptions::nodes is then the most a tree gets.
+// Rows chosen round by round (budget.h): TreeOptions::nodes is then the most a tree gets. What steps cost also bounds
+// the prompt rows beside those who decode (scheduler.h), so that there may be a budget where no tree is cut.
 struct ChosenBudget {
+  bool cuts = true;                     // false: every tree as large as the options say
   std::optional<StepTimes> times = {};  // of this model, machine and form, from an earlier run; none: measured at once
   std::function<void(const StepTimes&)> on_measured = {};  // for later runs
   SecondsClock clock = steady_seconds;
@@ -50,7 +53,9 @@ using TreeSource = std::function<TokenTree(std::span<const std::int32_t> tokens)
 struct Speculation {
   TreeOptions tree = {};
   std::function<DrafterSet(KvCache& cache, int sequences)> drafters = {};
-  std::optional<ChosenBudget> budget = {};  // nothing: every tree as large as the options say
+  std::vector<KvShape> memories = {};  // that those drafters add to the cache, for whoever counts bytes beforehand
+  // Nothing: every tree as large as the options say, and prompt rows of a step bounded by their number alone.
+  std::optional<ChosenBudget> budget = {};
   // In place of drafters and budget: whole trees, verified as they are. They have at most `tree.nodes` rows, all inside
   // context and vocabulary.
   TreeSource trees = {};

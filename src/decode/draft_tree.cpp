@@ -20,7 +20,9 @@ std::vector<DraftToken> usable(std::vector<DraftToken> guesses, std::int32_t voc
 class JobGrowth {
  public:
   JobGrowth(const GrowthJob& job, const TreeOptions& options, int depth, SourceSet source) {
-    if (options.shape == TreeShape::fixed) {
+    if ((job.drafters & source) == 0) return;
+    const TreeShape shape = job.shape.value_or(options.shape);
+    if (shape == TreeShape::fixed) {
       if (depth < 1) return;
       if (depth < options.choices->depth()) cut_ = options.choices->cut(depth);
       fixed_.emplace(job.root, cut_ ? *cut_ : *options.choices, source);
@@ -30,7 +32,7 @@ class JobGrowth {
                          .depth = depth,
                          .expand = options.expand,
                          .branch = options.branch};
-    if (options.shape == TreeShape::chain) growth.expand = growth.branch = 1;
+    if (shape == TreeShape::chain) growth.expand = growth.branch = 1;
     dynamic_.emplace(job.root, growth, source);
   }
   JobGrowth(const JobGrowth&) = delete;  // a growth points to its shape

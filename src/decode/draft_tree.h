@@ -41,7 +41,9 @@ struct RoundLimits {
 struct GrowthJob {
   std::int32_t root = 0;
   RoundLimits limits = {};
-  std::span<const std::unique_ptr<DraftSequence>> sequences;  // by drafter; they have had begin_round()
+  std::span<const std::unique_ptr<DraftSequence>> sequences;  // by drafter
+  SourceSet drafters = ~SourceSet{0};                         // who grows a tree for it; they have had begin_round()
+  std::optional<TreeShape> shape = {};                        // nothing: that of the options
 };
 
 // What a sequence wants expanded next.

@@ -5,8 +5,9 @@
 //
 // The loop calls, for each sequence: reused() and committed() as it grows; then in each round begin_round(), the
 // drafter's expand() once per level, end_round(), committed(); and settle() before it goes on in blocks of others, or
-// leaves its own to them. A reused() comes whenever it goes on with positions that somebody else has computed, a rest()
-// between rounds, whenever the loop likes. One thread at a time.
+// leaves its own to them. A drafter that a request does not want hears nothing of its sequence, unless it needs every
+// text; then it hears all but the rounds. A reused() comes whenever it goes on with positions that somebody else has
+// computed, a rest() between rounds, whenever the loop likes. One thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -68,6 +69,20 @@ struct DraftVerdict {
   std::vector<std::int32_t> accepted() const;
 };
 
+// Tokens of verified trees that a prediction of the answer proposed, whoever else did: those the teacher chose, and the
+// others.
+struct PredictionCounts {
+  std::int64_t accepted = 0;
+  std::int64_t rejected = 0;
+
+  PredictionCounts& operator+=(const PredictionCounts& other) {
+    accepted += other.accepted;
+    rejected += other.rejected;
+    return *this;
+  }
+  bool operator==(const PredictionCounts&) const = default;
+};
+
 // What a drafter knows of one sequence.
 class DraftSequence {
  public:
@@ -88,6 +103,11 @@ class DraftSequence {
   virtual void end_round(const DraftVerdict& /*verdict*/) {}
   // The sequence is about to go on in blocks of others, or to leave its own to them: writes what its memory still can.
   virtual void settle() {}
+
+  // What the answer may well say, behind the prompt. Told before anything else; few can use it.
+  virtual void predict(std::span<const std::int32_t> /*prompt*/, std::span<const std::int32_t> /*prediction*/) {}
+  // Of the rounds that ended since this was asked for the last time.
+  virtual PredictionCounts take_prediction_counts() { return {}; }
 };
 
 // One sequence's part of a draft pass: for each of `nodes` (ids of `candidates`, whose parents were expanded in the
@@ -108,6 +128,10 @@ class Drafter {
   virtual FeatureWishes wishes() const { return {}; }
   // The most levels it can guess.
   virtual int max_depth() const { return 1 << 20; }
+  // Whether its memory holds a text soon after that is committed; else what it has not guessed behind is lacking.
+  virtual bool follows_text() const { return true; }
+  // Whether what it writes is only right behind a text that it has heard from the beginning.
+  virtual bool needs_every_text() const { return false; }
   // The places behind the committed ones that a round takes in its memory.
   virtual std::int64_t round_rows() const { return 0; }
 

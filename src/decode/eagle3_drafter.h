@@ -44,6 +44,7 @@ class Eagle3Drafter final : public Drafter {
 
   std::string_view name() const override { return "eagle3"; }
   FeatureWishes wishes() const override { return {.taps = head_->taps()}; }
+  bool needs_every_text() const override { return !starts_cold_anywhere(); }
   std::int64_t round_rows() const override { return 1 + tree_rows_; }
   std::unique_ptr<DraftSequence> open(SequenceId sequence, std::span<const std::int32_t> prompt) override;
   std::vector<Guesses> expand(std::span<const DraftJob> jobs) override;

@@ -33,6 +33,7 @@ class ModelDrafter final : public Drafter {
 
   std::string_view name() const override { return "model"; }
   std::int64_t round_rows() const override { return tree_rows_; }
+  bool follows_text() const override { return false; }
   std::unique_ptr<DraftSequence> open(SequenceId sequence, std::span<const std::int32_t> prompt) override;
   std::vector<Guesses> expand(std::span<const DraftJob> jobs) override;
 

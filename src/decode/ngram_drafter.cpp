@@ -53,33 +53,40 @@ std::unique_ptr<DraftSequence> NgramDrafter::open(SequenceId, std::span<const st
   return std::make_unique<NgramSequence>(options_, rates_);
 }
 
+void NgramSequence::Text::append(std::span<const std::int32_t> tokens) {
+  for (std::int32_t token : tokens) {
+    const std::int64_t position = size();
+    const auto [before, first_time] = last.try_emplace(token, position);
+    places.push_back({.token = token, .previous = first_time ? -1 : before->second});
+    before->second = position;
+  }
+}
+
+void NgramSequence::predict(std::span<const std::int32_t> prompt, std::span<const std::int32_t> prediction) {
+  predicted_ = {};
+  if (prediction.empty()) return;
+  const std::size_t before = std::min(prompt.size(), static_cast<std::size_t>(options_.length));
+  for (std::int32_t token : prompt.last(before)) predicted_.places.push_back({.token = token});
+  predicted_.append(prediction);
+}
+
 bool NgramSequence::reused(std::span<const std::int32_t> tokens) {
   matches_.clear();
   proposed_.clear();
-  text_.clear();
-  last_.clear();
-  append(tokens);
+  text_ = {};
+  text_.append(tokens);
   return false;
 }
 
 void NgramSequence::committed(const CommittedRows& rows) {
-  const CommittedRows fresh = rows.from(std::ssize(text_));
-  check(fresh.tokens.empty() || fresh.begin == std::ssize(text_), "ngram drafter: committed from {}, expected {}",
+  const CommittedRows fresh = rows.from(text_.size());
+  check(fresh.tokens.empty() || fresh.begin == text_.size(), "ngram drafter: committed from {}, expected {}",
         rows.begin, text_.size());
-  append(fresh.tokens);
-}
-
-void NgramSequence::append(std::span<const std::int32_t> tokens) {
-  for (std::int32_t token : tokens) {
-    const auto position = static_cast<std::int64_t>(text_.size());
-    const auto [last, first_time] = last_.try_emplace(token, position);
-    text_.push_back({.token = token, .previous = first_time ? -1 : last->second});
-    last->second = position;
-  }
+  text_.append(fresh.tokens);
 }
 
 void NgramSequence::begin_round(const DraftRound& round) {
-  check(round.tokens.size() == text_.size() + 1, "ngram drafter: a round over {} tokens, expected {} and the root",
+  check(std::ssize(round.tokens) == text_.size() + 1, "ngram drafter: a round over {} tokens, expected {} and the root",
         round.tokens.size(), text_.size());
   root_ = round.tokens.back();
   matches_ = find_matches();
@@ -103,28 +110,50 @@ void NgramSequence::end_round(const DraftVerdict& verdict) {
     if (visit.node != 0) path.push_back(verdict.tree[visit.node].token);
     if (const auto proposed = proposed_.find(path); proposed != proposed_.end()) learn(proposed->second, visit.token);
   }
+  if (predicted_.size() > 0) count_predicted(verdict);
+}
+
+// The rows of the tree that the prediction proposed.
+void NgramSequence::count_predicted(const DraftVerdict& verdict) {
+  const TokenTree& tree = verdict.tree;
+  for (int node = 1; node < tree.size(); ++node) {
+    Path above;
+    for (int ancestor : tree.path(tree[node].parent))
+      if (ancestor != 0) above.push_back(tree[ancestor].token);
+    const auto proposed = proposed_.find(above);
+    if (proposed == proposed_.end()) continue;
+    const auto guess = std::ranges::find(proposed->second, tree[node].token, &Continuation::token);
+    if (guess == proposed->second.end() || !guess->predicted || !guess->guessed) continue;
+    const bool accepted = std::ranges::find(verdict.visits, node, &Visit::node) != verdict.visits.end();
+    ++(accepted ? counts_.accepted : counts_.rejected);
+  }
 }
 
 // How many tokens backwards agree with the root and what stands before it, the token at `position` being the first.
-int NgramSequence::match_length(std::int64_t position) const {
-  const auto root = static_cast<std::int64_t>(text_.size());
+int NgramSequence::match_length(const Text& text, std::int64_t position) const {
+  const std::int64_t root = text_.size();
   int length = 1;
-  while (length < options_.length && length <= position &&
-         text_[static_cast<std::size_t>(position - length)].token ==
-             text_[static_cast<std::size_t>(root - length)].token)
+  while (length < options_.length && length <= position && length <= root &&
+         text[position - length] == text_[root - length])
     ++length;
   return length;
 }
 
-// Longest first, among equals the most recent first.
+// The most recent first.
+void NgramSequence::add_matches(const Text& text, std::vector<Match>& matches) const {
+  const auto last = text.last.find(root_);
+  std::int64_t position = last == text.last.end() ? -1 : last->second;
+  for (int seen = 0; position >= 0 && seen < options_.occurrences; ++seen) {
+    matches.push_back({.text = &text, .position = position, .length = match_length(text, position)});
+    position = text.places[static_cast<std::size_t>(position)].previous;
+  }
+}
+
+// Longest first, among equals those in the prediction, then the most recent first.
 std::vector<NgramSequence::Match> NgramSequence::find_matches() const {
   std::vector<Match> matches;
-  const auto last = last_.find(root_);
-  std::int64_t position = last == last_.end() ? -1 : last->second;
-  for (int seen = 0; position >= 0 && seen < options_.occurrences; ++seen) {
-    matches.push_back({.position = position, .length = match_length(position)});
-    position = text_[static_cast<std::size_t>(position)].previous;
-  }
+  add_matches(predicted_, matches);
+  add_matches(text_, matches);
   std::stable_sort(matches.begin(), matches.end(),
                    [](const Match& left, const Match& right) { return left.length > right.length; });
   if (matches.size() > static_cast<std::size_t>(options_.matches))
@@ -134,15 +163,16 @@ std::vector<NgramSequence::Match> NgramSequence::find_matches() const {
   return matches;
 }
 
-std::int32_t NgramSequence::token_at(std::int64_t position, const Path& path) const {
-  const std::int64_t behind_root = position - static_cast<std::int64_t>(text_.size());
-  if (behind_root < 0) return text_[static_cast<std::size_t>(position)].token;
-  return behind_root == 0 ? root_ : path[static_cast<std::size_t>(behind_root - 1)];
+std::optional<std::int32_t> NgramSequence::token_at(const Text& text, std::int64_t position, const Path& path) const {
+  const std::int64_t behind = position - text.size();
+  if (behind < 0) return text[position];
+  if (&text == &predicted_) return std::nullopt;
+  return behind == 0 ? root_ : path[static_cast<std::size_t>(behind - 1)];
 }
 
 bool NgramSequence::follows(const Match& match, const Path& path) const {
   for (std::size_t i = 0; i < path.size(); ++i)
-    if (token_at(match.position + 1 + static_cast<std::int64_t>(i), path) != path[i]) return false;
+    if (token_at(*match.text, match.position + 1 + static_cast<std::int64_t>(i), path) != path[i]) return false;
   return true;
 }
 
@@ -151,18 +181,20 @@ std::vector<NgramSequence::Continuation> NgramSequence::continuations(const Path
   std::vector<Continuation> found;
   for (const Match& match : matches_) {
     if (!follows(match, path)) continue;
-    const std::int32_t token = token_at(match.position + 1 + depth, path);
-    auto known = std::find_if(found.begin(), found.end(), [=](const Continuation& c) { return c.token == token; });
+    const std::optional<std::int32_t> token = token_at(*match.text, match.position + 1 + depth, path);
+    if (!token) continue;
+    auto known = std::find_if(found.begin(), found.end(), [=](const Continuation& c) { return c.token == *token; });
     if (known == found.end())
       known = found.insert(
           found.end(),
-          {.token = token, .length = static_cast<int>(std::min<std::int64_t>(match.length + depth, options_.length))});
+          {.token = *token, .length = static_cast<int>(std::min<std::int64_t>(match.length + depth, options_.length))});
     known->weight += match.weight;
+    known->predicted = known->predicted || match.text == &predicted_;
   }
   return found;
 }
 
-std::vector<DraftToken> NgramSequence::guesses(const std::vector<Continuation>& found, int branch) const {
+std::vector<DraftToken> NgramSequence::guesses(std::vector<Continuation>& found, int branch) const {
   double total = 0;
   for (const Continuation& continuation : found) total += continuation.weight;
   std::vector<DraftToken> list;
@@ -174,6 +206,7 @@ std::vector<DraftToken> NgramSequence::guesses(const std::vector<Continuation>& 
                                                          : left.token < right.token;
   });
   if (list.size() > static_cast<std::size_t>(branch)) list.resize(static_cast<std::size_t>(branch));
+  for (const DraftToken& guess : list) std::ranges::find(found, guess.token, &Continuation::token)->guessed = true;
   return list;
 }
 

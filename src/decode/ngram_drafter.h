@@ -7,6 +7,9 @@
 //
 //   P(token) = rate(length of the longest match before it) * its share of the weight of all matches of this node
 //
+// A prediction of the answer is one more text to find matches in, as if it stood behind the prompt; a match that
+// reaches its end says nothing more. Among matches of equal length those in the prediction come first.
+//
 // rate(n) is how often, lately, what the teacher chose was among the guesses of a node whose longest match had length n
 // (docs/drafters.md). Rates are learned over the whole life of the drafter, from all its sequences. One thread at a
 // time.
@@ -14,9 +17,11 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "decode/drafter.h"
@@ -72,6 +77,8 @@ class NgramSequence final : public LoneSequence {
   void begin_round(const DraftRound& round) override;
   Guesses expand(const Candidates& candidates, std::span<const int> nodes, int branch) override;
   void end_round(const DraftVerdict& verdict) override;
+  void predict(std::span<const std::int32_t> prompt, std::span<const std::int32_t> prediction) override;
+  PredictionCounts take_prediction_counts() override { return std::exchange(counts_, {}); }
 
  private:
   using Path = std::vector<std::int32_t>;
@@ -80,7 +87,17 @@ class NgramSequence final : public LoneSequence {
     std::int32_t token = 0;
     std::int64_t previous = -1;  // the place before with the same token; -1: none
   };
+  // Where every token of a text stands.
+  struct Text {
+    std::vector<Place> places = {};
+    std::unordered_map<std::int32_t, std::int64_t> last = {};  // the last place of every token
+
+    std::int64_t size() const { return std::ssize(places); }
+    std::int32_t operator[](std::int64_t position) const { return places[static_cast<std::size_t>(position)].token; }
+    void append(std::span<const std::int32_t> tokens);
+  };
   struct Match {
+    const Text* text = nullptr;
     std::int64_t position = 0;
     int length = 0;
     double weight = 0;
@@ -89,22 +106,27 @@ class NgramSequence final : public LoneSequence {
     std::int32_t token = 0;
     int length = 0;  // of the longest match before it
     double weight = 0;
+    bool predicted = false;  // a match in the prediction says so
+    bool guessed = false;    // it is among the guesses
   };
 
-  void append(std::span<const std::int32_t> tokens);
-  int match_length(std::int64_t position) const;
+  int match_length(const Text& text, std::int64_t position) const;
+  void add_matches(const Text& text, std::vector<Match>& matches) const;
   std::vector<Match> find_matches() const;
-  // The token at a position of committed tokens, root and path taken as one text.
-  std::int32_t token_at(std::int64_t position, const Path& path) const;
+  // The token at a position of the match's text, which goes on with root and path where it is the committed one.
+  // Nothing: there the text ends.
+  std::optional<std::int32_t> token_at(const Text& text, std::int64_t position, const Path& path) const;
   bool follows(const Match& match, const Path& path) const;
   std::vector<Continuation> continuations(const Path& path) const;
-  std::vector<DraftToken> guesses(const std::vector<Continuation>& found, int branch) const;
+  std::vector<DraftToken> guesses(std::vector<Continuation>& found, int branch) const;
   void learn(const std::vector<Continuation>& found, std::int32_t chosen);
+  void count_predicted(const DraftVerdict& verdict);
 
   const NgramOptions options_;
   NgramRates* rates_;
-  std::vector<Place> text_;                              // the committed tokens
-  std::unordered_map<std::int32_t, std::int64_t> last_;  // the last place of every token in it
+  Text text_;       // the committed tokens
+  Text predicted_;  // the prediction, behind the end of the prompt, whose tokens are not found in it
+  PredictionCounts counts_;
 
   // Of the round.
   std::int32_t root_ = 0;

@@ -407,6 +407,74 @@ TEST(NgramDrafter, RefusesASequenceWithGaps) {
   EXPECT_THROW(NgramDrafter({.length = 0}), std::logic_error);
 }
 
+// --- predictions of the answer
+
+TEST(NgramDrafter, APredictionIsFollowedFromItsBeginningAsIfItStoodBehindThePrompt) {
+  LoneNgram ngram;
+  const Tokens prompt = letters("say it:"), prediction = letters("hello");
+  ngram.sequence->predict(prompt, prediction);
+  begin_round(ngram, letters("say it:h"));
+  const auto first = guesses_after(ngram, letters("say it:h"), {});
+  EXPECT_EQ(text_of(first), "e");
+  EXPECT_NEAR(first[0].log_probability, log_f64(ngram.rate(8)), 1e-12) << "the prompt belongs to the match";
+  EXPECT_EQ(text_of(guesses_after(ngram, letters("say it:h"), letters("el"))), "l");
+  EXPECT_EQ(text_of(guesses_after(ngram, letters("say it:h"), letters("ello"))), "") << "there it ends";
+  EXPECT_EQ(text_of(guesses_after(ngram, letters("say it:h"), letters("ex"))), "") << "it says something else";
+}
+
+TEST(NgramDrafter, APredictionIsFoundAgainWhereTheAnswerReturnsToIt) {
+  LoneNgram ngram;
+  ngram.sequence->predict(letters("p"), letters("one two three"));
+  begin_round(ngram, letters("pxyz tw"));
+  EXPECT_EQ(text_of(guesses_after(ngram, letters("pxyz tw"), {})), "o");
+  EXPECT_EQ(text_of(guesses_after(ngram, letters("pxyz tw"), letters("o t"))), "h");
+}
+
+TEST(NgramDrafter, AmongMatchesOfEqualLengthThePredictionComesFirst) {
+  LoneNgram ngram;
+  ngram.sequence->predict(letters(""), letters("ab"));
+  begin_round(ngram, letters("ac a"));
+  EXPECT_EQ(text_of(guesses_after(ngram, letters("ac a"), {})), "bc");
+  begin_round(ngram, letters("xac xa"));
+  EXPECT_EQ(text_of(guesses_after(ngram, letters("xac xa"), {})), "cb") << "the longer one before all";
+}
+
+TEST(NgramDrafter, ThePromptBeforeAPredictionIsNoSecondText) {
+  LoneNgram ngram;
+  ngram.sequence->predict(letters("abc"), letters("x"));
+  begin_round(ngram, letters("zzb"));
+  EXPECT_THAT(guesses_after(ngram, letters("zzb"), {}), IsEmpty());
+}
+
+TEST(NgramDrafter, CountsWhatThePredictionProposedAndWhatBecameOfIt) {
+  LoneNgram ngram;
+  ngram.sequence->predict(letters(":"), letters("abcdef"));
+  begin_round(ngram, letters(":a"));
+  const TokenTree tree = grown(ngram, 'a', {.nodes = 5, .depth = 4, .expand = 1, .branch = 1});
+  ASSERT_EQ(tree.size(), 5) << "bcde";
+  end_round(*ngram.sequence, tree, visits_of(tree, letters("bcx")));
+  EXPECT_EQ(ngram.sequence->take_prediction_counts(), (PredictionCounts{.accepted = 2, .rejected = 2}));
+  EXPECT_EQ(ngram.sequence->take_prediction_counts(), PredictionCounts()) << "once";
+}
+
+TEST(NgramDrafter, RowsThatTheTextProposedAreNotThePredictions) {
+  LoneNgram ngram;
+  ngram.sequence->predict(letters(":"), letters("ab"));
+  begin_round(ngram, letters(":a:a"));
+  const TokenTree tree = grown(ngram, 'a', {.nodes = 3, .depth = 1, .expand = 1, .branch = 2});
+  ASSERT_EQ(tree.size(), 3) << "b of the prediction, a colon of the text";
+  end_round(*ngram.sequence, tree, visits_of(tree, letters(":")));
+  EXPECT_EQ(ngram.sequence->take_prediction_counts(), (PredictionCounts{.accepted = 0, .rejected = 1}));
+}
+
+TEST(NgramDrafter, APredictionStaysWhenTheSequenceGoesOnWithWhatOthersComputed) {
+  LoneNgram ngram;
+  ngram.sequence->predict(letters(":"), letters("abc"));
+  ngram.sequence->reused(letters(":"));
+  ngram.sequence->begin_round({.tokens = letters(":a")});
+  EXPECT_EQ(text_of(guesses_after(ngram, letters(":a"), {})), "b");
+}
+
 TEST(LoneDrafter, GivesEachJobTheGuessesOfItsOwnSequence) {
   NgramDrafter drafter;
   const auto one = drafter.open(0, {}), two = drafter.open(1, {});

@@ -137,6 +137,14 @@ void PrefixIndex::publish(SequenceId sequence, Tokens tokens, std::string_view s
   touch(node);
 }
 
+std::int64_t PrefixIndex::twins(SequenceId sequence, Tokens tokens, std::string_view salt) const {
+  const std::vector<Node*> known = walk(tokens, salt).full;
+  const std::span<const std::int32_t> blocks = cache_->blocks(sequence);
+  std::int64_t count = 0;
+  for (std::size_t i = 0; i < known.size(); ++i) count += known[i]->block != blocks[i] ? 1 : 0;
+  return count;
+}
+
 PrefixIndex::Node& PrefixIndex::root(std::string_view salt) {
   const auto found = roots_.find(salt);
   if (found != roots_.end()) return found->second;

@@ -7,7 +7,8 @@
 // block of the sequence's own. So reuse is exact to the token.
 //
 // Invariants: a node that has children, or whose block somebody holds, is never evicted, so no child is ever without
-// its parent. Whoever holds a child need not hold the parent: he may have computed an equal block himself. Whoever uses
+// its parent. Whoever holds a child need not hold the parent: he may have computed an equal block himself, and then the
+// parent stays for his sake although he has no use for it (twins()). Whoever uses
 // a node has used its ancestors, so by last use children come before their parents, and one pass over the nodes in this
 // order evicts all that can be evicted.
 //
@@ -69,6 +70,10 @@ class PrefixIndex {
   // Publishes the blocks of the sequence's first tokens.size() positions, which hold these tokens, unless the index has
   // equal ones. No branch of the sequence may be open. The last use of all of them is now.
   void publish(SequenceId sequence, std::span<const std::int32_t> tokens, std::string_view salt, Tail tail);
+
+  // The blocks of the sequence's first tokens.size() positions that the index has too, in blocks of others: as many
+  // would be kept besides its own while it holds a block that it has published behind them.
+  std::int64_t twins(SequenceId sequence, std::span<const std::int32_t> tokens, std::string_view salt) const;
 
   // Evicts up to `blocks` blocks that nobody holds, least recently used first, children before parents; tells how many.
   std::int64_t evict(std::int64_t blocks);

@@ -260,6 +260,25 @@ TEST_F(PrefixIndexTest, AParentNobodyHoldsIsNotEvictedWhileSomebodyHoldsAChild) 
   EXPECT_EQ(free_blocks(), 12);
 }
 
+TEST_F(PrefixIndexTest, TwinsAreFullBlocksThatTheIndexHasInOthers) {
+  const SequenceId a = computed("abcdefgh"), b = computed("abcdefghijkl");
+  const auto twins = [&](SequenceId sequence, const std::string& text, const std::string& salt = "") {
+    return index.twins(sequence, ids(text), salt);
+  };
+  EXPECT_EQ(twins(b, "abcdefghijkl"), 0);
+  publish(a, "abcd");
+  EXPECT_EQ(twins(a, "abcdefgh"), 0) << "it is its own";
+  EXPECT_EQ(twins(b, "abcdefghijkl"), 1);
+  publish(a, "abcdefgh");
+  EXPECT_EQ(twins(b, "abcdefghijkl"), 2);
+  EXPECT_EQ(twins(b, "abcdefg"), 1) << "of these tokens";
+  EXPECT_EQ(twins(b, "abcdefghijkl", "salt"), 0);
+  const SequenceId c = extended("abcdefgh");
+  EXPECT_EQ(twins(c, "abcdefgh"), 0) << "it shares them";
+  publish(b, "abcdefghijkl");
+  EXPECT_EQ(twins(b, "abcdefghijkl"), 2) << "the third is its own";
+}
+
 TEST_F(PrefixIndexTest, ATailIsFoundAndCopied) {
   leave("abcdef", Tail::publish);
   EXPECT_EQ(index.size(), 2);

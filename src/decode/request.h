@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "cache/kv_cache.h"
+#include "decode/draft_tree.h"
+#include "decode/priority.h"
 #include "decode/round.h"
 #include "decode/sampler.h"
 #include "model/step_tables.h"
@@ -25,6 +27,12 @@ struct GenerateOptions {
   std::int64_t max_tokens = 256;
   std::vector<std::int32_t> stop_tokens = {};
   std::int64_t logprobs = -1;  // how many alternatives to report with each token; -1: no log-probabilities at all
+  // Until so many tokens are answered no stop token can be drawn (draw.h): the first min_tokens never end the answer by
+  // themselves. Limits do; more than max_tokens means all of them.
+  std::int64_t min_tokens = 0;
+  // Likewise for the tokens of the prompt, -1: none. Every position of the prompt is then computed for this request,
+  // whatever others have left in the cache; what it computes is left there as usual.
+  std::int64_t prompt_logprobs = -1;
 };
 
 struct GeneratedToken {
@@ -45,9 +53,15 @@ struct GenerateResult {
   std::int64_t verified_rows = 0;            // of all trees, roots included
   std::int64_t plain_rounds = 0;             // rounds with the root alone
   std::int64_t undrafted_rounds = 0;         // of those, the ones without asking the drafters
+  std::vector<Logprobs> prompt_logprobs;     // where asked for: of the prompt's tokens from the second on
+  PredictionCounts prediction;
 
   std::int64_t rounds() const { return static_cast<std::int64_t>(accept_lengths.size()); }
-  double accept_length() const;  // the mean; tau is one more
+  double accept_length() const;          // the mean; tau is one more
+  std::int64_t drafted_tokens() const;   // rows of all trees without their roots
+  std::int64_t accepted_tokens() const;  // of those
+  // How many rounds accepted a guess at depth 1, 2, ...: as long as the deepest one that was accepted.
+  std::vector<std::int64_t> accepted_by_depth() const;
 };
 
 enum class AnswerStage { prefill, draft, verify, accept, commit };
@@ -90,7 +104,11 @@ struct GenerateEvents {
   std::function<bool(const GeneratedToken&)> on_token = {};  // false stops: the text is complete (a stop string)
   std::function<bool()> cancelled = {};                      // asked after every token and between steps
   std::function<void(std::int64_t done, std::int64_t total)> on_prefill = {};
+  // GenerateResult::prompt_logprobs, once, before the first token.
+  std::function<void(std::span<const Logprobs>)> on_prompt_logprobs = {};
   RoundObserver on_round = {};
+  // A step has told the tokens it had for this answer: the first one, or those of a round.
+  std::function<void()> on_step = {};
   FailureObserver on_failure = {};
   EndObserver on_end = {};  // the last that is heard of an answer
 };
@@ -98,8 +116,12 @@ struct GenerateEvents {
 // What a request may have of the batch's speculation. None of it changes its text.
 struct DraftCaps {
   bool drafts = true;
-  int nodes = 0;  // the most rows of a tree, 1 or more; 0: as many as the batch allows
-  int depth = 0;  // likewise, levels below the root
+  int nodes = 0;                           // the most rows of a tree, 1 or more; 0: as many as the batch allows
+  int depth = 0;                           // likewise, levels below the root
+  std::vector<std::string> drafters = {};  // who may guess, by name, of those the batch has; empty: all
+  // Nothing: as the batch grows trees. A chain of each drafter is possible in every batch; other shapes only where the
+  // batch grows them anyway, for its drafters have room for nothing else.
+  std::optional<TreeShape> tree = {};
 };
 
 struct GenerateRequest {
@@ -114,14 +136,20 @@ struct GenerateRequest {
   std::string salt = {};
   bool cache = true;
   int key = 0;  // whose it is: admission goes round robin over keys
+  // What the answer may well say, behind the prompt: one more text in which the n-gram drafter looks for what comes
+  // next. Changes the speed and never the answer.
+  std::span<const std::int32_t> prediction = {};
+  int priority = 0;  // kFirstPriority to kLastPriority: lower ones are admitted first (scheduler.h)
 };
 
 using RequestId = std::int64_t;
 
 // What model and batch allow.
 struct RequestLimits {
-  std::int64_t context = 0;     // positions
-  std::int64_t vocabulary = 0;  // ids lie below
+  std::int64_t context = 0;                // positions
+  std::int64_t vocabulary = 0;             // ids lie below
+  std::vector<std::string> drafters = {};  // names
+  TreeShape tree = TreeShape::chain;       // that its trees have
 };
 
 // Whatever can be told without a model. Throws InputError naming the flag, what was expected and found.

@@ -8,7 +8,7 @@
 namespace espalier {
 namespace {
 
-StepTimes step_times(const ChosenBudget& chosen, const std::function<StepTimes()>& measure) {
+StepTimes times_of(const ChosenBudget& chosen, const std::function<StepTimes()>& measure) {
   if (chosen.times && chosen.times->usable()) return *chosen.times;
   StepTimes times = measure();
   if (chosen.on_measured) chosen.on_measured(times);
@@ -19,14 +19,15 @@ StepTimes step_times(const ChosenBudget& chosen, const std::function<StepTimes()
 
 RoundBudget::RoundBudget(const ChosenBudget& chosen, const BudgetShape& shape, const SecondsClock& clock,
                          const std::function<StepTimes()>& measure)
-    : budget_(std::in_place, step_times(chosen, measure), shape),
+    : budget_(std::in_place, times_of(chosen, measure), shape),
+      cuts_(chosen.cuts),
       told_rows_(static_cast<std::size_t>(shape.tree_rows)),
       clock_(&clock) {}
 
 void RoundBudget::begin_round(std::span<Answer* const> answers, std::int64_t prompt_rows) {
   RoundShape round{.roots = static_cast<int>(answers.size()), .prompt_rows = static_cast<int>(prompt_rows)};
   for (Answer* answer : answers) {
-    answer->asks = answer->request.draft.drafts && (!budget_ || answer->patience.drafts());
+    answer->asks = answer->request.draft.drafts && (!chooses() || answer->patience.drafts());
     round.wins = round.wins || (answer->asks && answer->patience.wins());
     round.context += answer->length;
   }
@@ -35,7 +36,7 @@ void RoundBudget::begin_round(std::span<Answer* const> answers, std::int64_t pro
 }
 
 void RoundBudget::cut(std::span<Answer* const> answers, double draft_seconds) {
-  if (!budget_) return;
+  if (!chooses()) return;
   std::vector<DraftOfSequence> drafts;
   for (const Answer* answer : answers) drafts.push_back({&*answer->candidates, answer->room});
   std::vector<TokenTree> trees = budget_->cut(drafts, draft_seconds);
@@ -49,21 +50,21 @@ std::vector<double> RoundBudget::step_seconds(std::int64_t context) const {
   return seconds;
 }
 
-void RoundBudget::observe_step(std::int64_t rows, double seconds) {
-  if (budget_) budget_->observe_step(rows, seconds);
+void RoundBudget::observe_step(std::int64_t rows, std::int64_t context, double seconds) {
+  if (budget_) budget_->observe_step(rows, context, seconds);
 }
 
 void RoundBudget::learn(const Answer& answer, std::span<const Visit> visits) {
-  if (budget_ && answer.drafted) budget_->learn(*answer.candidates, visits);
+  if (chooses() && answer.drafted) budget_->learn(*answer.candidates, visits);
 }
 
 std::optional<BudgetRound> RoundBudget::told(const Answer& answer, std::int64_t step_rows) const {
-  if (!budget_) return std::nullopt;
+  if (!chooses()) return std::nullopt;
   return BudgetRound{answer.drafted, budget_->step_seconds().first(told_rows_), step_rows};
 }
 
 void RoundBudget::end_round(std::span<Answer* const> answers) {
-  if (!budget_) return;
+  if (!chooses()) return;
   int rows = 0, drafted = 0;
   for (const Answer* answer : answers) {
     rows += answer->tree->size();

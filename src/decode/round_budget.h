@@ -1,6 +1,7 @@
 // The rows of a batch's rounds: every tree as large as the options say, or chosen round by round (budget.h). Stands
 // between the answers of a round and the Budget, which knows numbers only. Where rows are not chosen, drafters are
-// always asked, nothing is cut, nothing is learned and no clock is read. One thread at a time.
+// always asked, nothing is cut and nothing is learned of them; what steps cost may be known all the same, for whoever
+// plans them. One thread at a time.
 //
 // A round calls, in this order: begin_round(); levels() where drafters are asked; cut(); then for each step
 // observe_step(), and for each of its answers learn(); end_round().
@@ -22,18 +23,24 @@ struct Answer;
 
 class RoundBudget {
  public:
-  // Nothing is chosen.
+  // Nothing is chosen, and nothing known.
   RoundBudget() = default;
-  // By the step times of an earlier run, or, where there are none that are usable, by those that `measure` finds. The
-  // clock must outlive this.
+  // By the step times of an earlier run, or, where there are none that are usable, by those that `measure` finds.
+  // Nothing is chosen unless the budget cuts. The clock must outlive this.
   RoundBudget(const ChosenBudget& chosen, const BudgetShape& shape, const SecondsClock& clock,
               const std::function<StepTimes()>& measure);
 
-  bool chooses() const { return budget_.has_value(); }
-  const Budget* budget() const { return budget_ ? &*budget_ : nullptr; }
+  bool chooses() const { return budget_ && cuts_; }
+  const Budget* budget() const { return chooses() ? &*budget_ : nullptr; }  // null: nothing is chosen
 
-  // A new answer begins with the patience that others have learned.
-  const Patience& patience() const { return patience_; }
+  // What steps were measured to cost; null: nothing is known of them.
+  const StepTimes* step_times() const { return budget_ ? &budget_->costs().measured() : nullptr; }
+
+  // A new answer begins with the patience that others have learned, unless there is no hope in its company, of
+  // `answers` with itself.
+  Patience patience(int answers) const {
+    return chooses() && !budget_->may_pay(answers) ? Patience::resting() : patience_;
+  }
 
   // Says of each answer whether its drafters are worth asking. prompt_rows: that the step will have besides.
   void begin_round(std::span<Answer* const> answers, std::int64_t prompt_rows);
@@ -44,8 +51,8 @@ class RoundBudget {
   // Of steps of 1, 2, ... rows behind `context` positions; empty where nothing is known of them.
   std::vector<double> step_seconds(std::int64_t context) const;
 
-  // A step of the round took `seconds`.
-  void observe_step(std::int64_t rows, double seconds);
+  // A step of the round took `seconds`; before its rows lie `context` positions on the average.
+  void observe_step(std::int64_t rows, std::int64_t context, double seconds);
   // The teacher walked over the answer's tree.
   void learn(const Answer& answer, std::span<const Visit> visits);
   // What an answer's listeners are told. step_rows: of the step that its tree was part of.
@@ -55,6 +62,7 @@ class RoundBudget {
 
  private:
   std::optional<Budget> budget_ = {};
+  bool cuts_ = false;
   Patience patience_;
   std::size_t told_rows_ = 0;
   const SecondsClock* clock_ = nullptr;

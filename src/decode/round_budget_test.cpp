@@ -82,7 +82,7 @@ TEST_F(RoundBudgetTest, WhereNothingIsChosenDraftersAreAskedAndTreesStayAsTheyAr
     fixed.begin_round(answers_, 5);
     EXPECT_TRUE(a_.asks && b_.asks) << "however little it brings";
     fixed.cut(answers_, 0.5);
-    fixed.observe_step(3, 100.0);
+    fixed.observe_step(3, 10, 100.0);
     fixed.learn(a_, std::vector<Visit>{{.node = 0, .token = 9}});
     accept(0);
     fixed.end_round(answers_);
@@ -189,9 +189,9 @@ TEST_F(RoundBudgetTest, WhetherToAskIsDecidedForEachAnswer) {
 
 TEST_F(RoundBudgetTest, ANewAnswerBeginsWithThePatienceThatOthersHaveLearned) {
   RoundBudget budget = chosen(0.1);
-  EXPECT_EQ(budget.patience().pause(), 0);
+  EXPECT_EQ(budget.patience(1).pause(), 0);
   for (int i = 0; i < 100; ++i) round(budget, 0, 0);
-  Patience learned = budget.patience();
+  Patience learned = budget.patience(1);
   EXPECT_GT(learned.pause(), 10);
   EXPECT_FALSE(learned.drafts());
 }
@@ -206,7 +206,7 @@ TEST_F(RoundBudgetTest, AnAnswerThatFailedOrWasNotDraftedSettlesNothing) {
   budget.end_round(answers_);
   EXPECT_EQ(a_.patience.pause(), 0);
   EXPECT_EQ(b_.patience.pause(), 0);
-  EXPECT_EQ(budget.patience().pause(), 0);
+  EXPECT_EQ(budget.patience(1).pause(), 0);
 }
 
 TEST_F(RoundBudgetTest, LearnsOnlyOfAnswersWhoseDraftersWereAsked) {

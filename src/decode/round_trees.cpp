@@ -24,7 +24,7 @@ void RoundTrees::grow(std::span<Answer* const> answers, std::span<const std::uni
     answer->room = allowed.rows;
     answer->tree.emplace(answer->path.back());
     if (budget.chooses()) answer->candidates.emplace(answer->path.back());
-    answer->drafted = answer->asks && allowed.depth > 0 && allowed.rows > 1 && !drafters.empty();
+    answer->drafted = answer->asks && allowed.depth > 0 && allowed.rows > 1 && answer->drafters != 0;
     if (answer->drafted) asked.push_back(answer);
   }
   if (!asked.empty()) ask(asked, drafters, budget);
@@ -60,6 +60,7 @@ RoundLimits RoundTrees::limits(const Answer& answer) const {
       .vocabulary = vocabulary_};
   if (caps.nodes > 0) limits.rows = std::min(limits.rows, caps.nodes);
   if (caps.depth > 0) limits.depth = std::min(limits.depth, caps.depth);
+  if (caps.tree == TreeShape::chain) limits.rows = std::min(limits.rows, limits.depth + 1);
   if (!caps.drafts) limits.rows = 1;
   return limits;
 }
@@ -68,8 +69,13 @@ void RoundTrees::ask(std::span<Answer* const> answers, std::span<const std::uniq
                      RoundBudget& budget) const {
   std::vector<GrowthJob> jobs;
   for (Answer* answer : answers) {
-    for (const auto& draft : answer->drafts) draft->begin_round({.tokens = answer->path, .branch = &*answer->branch});
-    jobs.push_back({answer->path.back(), limits(*answer), answer->drafts});
+    for (std::size_t i = 0; i < answer->drafts.size(); ++i)
+      if (answer->guesses(i)) answer->drafts[i]->begin_round({.tokens = answer->path, .branch = &*answer->branch});
+    jobs.push_back({.root = answer->path.back(),
+                    .limits = limits(*answer),
+                    .sequences = answer->drafts,
+                    .drafters = answer->drafters,
+                    .shape = answer->request.draft.tree});
   }
   std::optional<LevelBudget> levels;
   if (budget.chooses()) levels.emplace(budget.levels());

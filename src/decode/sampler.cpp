@@ -30,6 +30,11 @@ std::vector<std::pair<std::int32_t, int>> count_tokens(std::span<const std::int3
   return counts;
 }
 
+void ban(std::span<const std::int32_t> ids, std::vector<float>& logits) {
+  for (std::int32_t id : ids)
+    if (id >= 0 && static_cast<std::size_t>(id) < logits.size()) logits[static_cast<std::size_t>(id)] = -kInfinity;
+}
+
 void apply_bias(const SamplingOptions& options, std::vector<float>& logits) {
   for (const auto& [id, bias] : options.logit_bias)
     if (id >= 0 && static_cast<std::size_t>(id) < logits.size()) logits[static_cast<std::size_t>(id)] += bias;
@@ -193,10 +198,12 @@ std::int32_t sample_largest(float largest, std::int32_t best) {
   return best;
 }
 
-std::int32_t sample(std::span<const float> logits, const SamplingOptions& options, const TokenPath& path, double u) {
+std::int32_t sample(std::span<const float> logits, const SamplingOptions& options, const TokenPath& path, double u,
+                    std::span<const std::int32_t> banned) {
   check(u >= 0 && u < 1, "sample: u = {}, expected 0 <= u < 1", u);
-  if (largest_decides(options)) return greedy(logits);
+  if (largest_decides(options) && banned.empty()) return greedy(logits);
   std::vector<float> values = usable_logits(logits);
+  ban(banned, values);
   apply_bias(options, values);
   apply_penalties(options, path, values);
   values = usable_logits(values);
@@ -215,8 +222,8 @@ std::int32_t sample(std::span<const float> logits, const SamplingOptions& option
 Logprobs logprobs(std::span<const float> logits, std::int32_t token, std::int64_t n) {
   const std::vector<float> values = usable_logits(logits);
   Ranking ranking(values);
+  const double log_total = log_f64(ranking.total());  // before anything is sorted: then no id is out of place
   const float largest = values[static_cast<std::size_t>(ranking.at(0))];
-  const double log_total = log_f64(ranking.total());
   const auto of = [&](std::int32_t id) {
     return TokenLogprob{id, double{values[static_cast<std::size_t>(id)]} - double{largest} - log_total};
   };

@@ -35,11 +35,12 @@ struct TokenPath {
   std::size_t prompt = 0;                // how many of them are the prompt
 };
 
-// NaN counts as minus infinity; among equals the lowest id comes first. No finite logit, or plus infinity, throws
-// InputError: the model is broken, not the caller.
-std::int32_t sample(std::span<const float> logits, const SamplingOptions& options, const TokenPath& path, double u);
+// NaN counts as minus infinity, and so do the logits of banned ids, before everything else; among equals the lowest id
+// comes first. No finite logit, or plus infinity, throws InputError: the model is broken, not the caller.
+std::int32_t sample(std::span<const float> logits, const SamplingOptions& options, const TokenPath& path, double u,
+                    std::span<const std::int32_t> banned = {});
 
-// Whether the largest logit alone decides: a greedy draw from logits that nothing changes.
+// Whether the largest logit alone decides, where nothing is banned: a greedy draw from logits that nothing changes.
 bool largest_decides(const SamplingOptions& options);
 // What sample() draws then. best: the lowest id that has the largest logit; NaN counts as minus infinity.
 std::int32_t sample_largest(float largest, std::int32_t best);

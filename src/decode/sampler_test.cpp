@@ -55,6 +55,15 @@ TEST(Sampler, TheLargestLogitDecidesWhereNothingChangesLogitsAndNothingIsRandom)
   EXPECT_FALSE(largest_decides({.frequency_penalty = -0.1f}));
 }
 
+TEST(Sampler, BannedIdsAreNeverDrawn) {
+  const std::vector<float> logits = {1, 5, 4, kNan};
+  const std::vector<std::int32_t> banned = {1, 1, 3, -1, 99};  // what lies outside the vocabulary bans nothing
+  EXPECT_EQ(sample(logits, {}, {}, 0, banned), 2);
+  EXPECT_EQ(sample(logits, {.logit_bias = {{1, 100.0f}}}, {}, 0, banned), 2) << "no bias brings them back";
+  for (double u : {0.0, 0.3, 0.6, 0.99}) EXPECT_NE(sample(logits, {.temperature = 3}, {}, u, banned), 1) << u;
+  EXPECT_THROW(sample(logits, {}, {}, 0, std::vector<std::int32_t>{0, 1, 2}), InputError) << "nothing is left";
+}
+
 TEST(Sampler, TheLargestLogitAloneIsDrawnOrRefusedLikeAllOfThem) {
   EXPECT_EQ(sample_largest(-1.5f, 7), 7);
   EXPECT_THROW(sample_largest(kInfinity, 7), InputError);

@@ -17,12 +17,14 @@ std::int64_t blocks_of(std::int64_t positions, std::int64_t block_size) {
 struct Participant {
   const SequenceState* state = nullptr;
   bool decodes = false;
+  bool follows = false;  // somebody else computes its prompt
   std::int64_t length = 0;
   std::int64_t held = 0;    // blocks
   std::int64_t copies = 0;  // likewise, if it opens a branch
   std::int64_t rows = 0;    // planned
 
   std::int64_t left() const { return state->target - length; }  // of the prompt
+  bool reads() const { return !decodes && !follows; }           // it
 };
 
 class StepPlanner {
@@ -37,6 +39,7 @@ class StepPlanner {
   bool admits(const SequenceState& sequence);
 
   void wish_rows();
+  bool follows(const Participant& participant) const;
   void wish_prompt_rows(std::int64_t roots);
   std::int64_t prompt_rows(std::int64_t roots, std::int64_t left) const;
   void share_out(std::int64_t rows);
@@ -65,7 +68,7 @@ StepPlanner::StepPlanner(const BatchState& state, const SchedulerLimits& limits)
   running_.reserve(state.sequences.size());
   for (const SequenceState& sequence : state.sequences)
     if (sequence.phase != SequencePhase::waiting) running_.push_back(participant(sequence));
-  plan_.last_key = state.last_key;
+  plan_.last_keys = state.last_keys;
 }
 
 // One that waits is as it will be after its admission. The copy is its private block: where the hit ends inside a
@@ -106,11 +109,12 @@ void StepPlanner::admit() {
     running_.insert(place, participant(*next));
     available_ -= next->pinned;
     plan_.admitted.push_back(next->id);
-    if (!next->preempted) plan_.last_key = next->key;
+    if (!next->preempted) plan_.last_keys.of(next->priority) = next->key;
   }
 }
 
-// The oldest preempted one, or else the oldest of the key whose turn it is: the next above the last key, or the lowest.
+// The oldest preempted one, or else, of the lowest priority, the oldest of the key whose turn it is: the next above the
+// last key, or the lowest.
 const SequenceState* StepPlanner::first_in_line() const {
   const SequenceState *above = nullptr, *lowest = nullptr;
   const auto prefer = [](const SequenceState*& first, const SequenceState& other) {
@@ -119,8 +123,10 @@ const SequenceState* StepPlanner::first_in_line() const {
   for (const SequenceState& sequence : state_.sequences) {
     if (sequence.phase != SequencePhase::waiting || std::ranges::count(plan_.admitted, sequence.id) > 0) continue;
     if (sequence.preempted) return &sequence;
+    if (lowest != nullptr && sequence.priority > lowest->priority) continue;
+    if (lowest != nullptr && sequence.priority < lowest->priority) above = lowest = nullptr;
     prefer(lowest, sequence);
-    if (sequence.key > plan_.last_key) prefer(above, sequence);
+    if (sequence.key > plan_.last_keys.of(sequence.priority)) prefer(above, sequence);
   }
   return above != nullptr ? above : lowest;
 }
@@ -137,14 +143,22 @@ void StepPlanner::wish_rows() {
   std::int64_t roots = 0;
   for (Participant& participant : running_) {
     participant.rows = participant.decodes ? participant.state->rows_wanted : 0;
+    participant.follows = follows(participant);
     roots += participant.decodes ? 1 : 0;
   }
   if (roots < std::ssize(running_)) wish_prompt_rows(roots);
 }
 
+bool StepPlanner::follows(const Participant& participant) const {
+  if (participant.decodes || participant.state->leader < 0) return false;
+  const auto leader =
+      std::ranges::find(running_, participant.state->leader, [](const Participant& p) { return p.state->id; });
+  return leader != running_.end() && !leader->decodes;
+}
+
 void StepPlanner::wish_prompt_rows(std::int64_t roots) {
   std::int64_t left = 0;
-  for (const Participant& participant : running_) left += participant.decodes ? 0 : participant.left();
+  for (const Participant& participant : running_) left += participant.reads() ? participant.left() : 0;
   share_out(prompt_rows(roots, left));
 }
 
@@ -170,14 +184,14 @@ void StepPlanner::share_out(std::int64_t rows) {
   };
   Participant *oldest = nullptr, *shortest = nullptr;
   for (Participant& participant : running_) {
-    if (participant.decodes) continue;
+    if (!participant.reads()) continue;
     if (oldest == nullptr) oldest = &participant;
     if (shortest == nullptr || participant.left() < shortest->left()) shortest = &participant;
   }
   give(*oldest, (rows + 1) / 2);
   give(*shortest, rows);
   for (Participant& participant : running_)
-    if (!participant.decodes) give(participant, rows);
+    if (participant.reads()) give(participant, rows);
 }
 
 // --- blocks
@@ -247,6 +261,10 @@ void check_batch(const BatchState& state, const SchedulerLimits& limits) {
     check(sequence.rows_wanted >= 1 && (decodes || (waits ? sequence.cached : sequence.length) < sequence.target),
           "scheduler: sequence {} wants {} rows and has computed a prompt of {}", sequence.id, sequence.rows_wanted,
           sequence.target);
+    check(sequence.leader < sequence.id, "scheduler: sequence {} follows {}, which is no older", sequence.id,
+          sequence.leader);
+    check(sequence.priority >= kFirstPriority && sequence.priority <= kLastPriority,
+          "scheduler: sequence {} has priority {}", sequence.id, sequence.priority);
   }
 }
 

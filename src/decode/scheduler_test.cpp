@@ -13,16 +13,13 @@
 #include <string>
 #include <vector>
 
+#include "base/testing/sanitized.h"
 #include "decode/row_choice.h"
 
 namespace espalier {
 namespace {
 
-#ifdef ESPALIER_SANITIZED
-constexpr std::int64_t kSimulatedSteps = 100'000;
-#else
-constexpr std::int64_t kSimulatedSteps = 1'000'000;
-#endif
+constexpr std::int64_t kSimulatedSteps = kSanitized ? 100'000 : 1'000'000;
 
 // t(n) = 1 + slope * (n - 1), in stairs of `bucket` rows.
 std::vector<double> stair_seconds(double slope, int bucket, int rows) {
@@ -48,21 +45,23 @@ const std::vector<double> kCheapRows = stair_seconds(0.01, 1, 512);
 // The order in which waiting sequences are admitted, written down plainly.
 std::vector<const SequenceState*> queue_of(const BatchState& state) {
   std::vector<const SequenceState*> queue;
-  std::map<int, std::vector<const SequenceState*>> keys;
+  std::map<int, std::map<int, std::vector<const SequenceState*>>> priorities;
   for (const SequenceState& sequence : state.sequences) {
     if (sequence.phase != SequencePhase::waiting) continue;
     if (sequence.preempted)
       queue.push_back(&sequence);
     else
-      keys[sequence.key].push_back(&sequence);
+      priorities[sequence.priority][sequence.key].push_back(&sequence);
   }
-  for (int key = state.last_key; !keys.empty();) {
-    auto turn = keys.upper_bound(key);
-    if (turn == keys.end()) turn = keys.begin();
-    key = turn->first;
-    queue.push_back(turn->second.front());
-    turn->second.erase(turn->second.begin());
-    if (turn->second.empty()) keys.erase(turn);
+  for (auto& [priority, keys] : priorities) {
+    for (int key = state.last_keys.of(priority); !keys.empty();) {
+      auto turn = keys.upper_bound(key);
+      if (turn == keys.end()) turn = keys.begin();
+      key = turn->first;
+      queue.push_back(turn->second.front());
+      turn->second.erase(turn->second.begin());
+      if (turn->second.empty()) keys.erase(turn);
+    }
   }
   return queue;
 }
@@ -74,6 +73,7 @@ class JudgedPlan {
       : state_(state), limits_(limits), plan_(plan) {
     available_ = state.pool.free_blocks + state.pool.evictable_blocks;
     for (const SequenceState& sequence : state.sequences) take_in(sequence);
+    for (const Member& member : members_) left_ += reads(member) ? member.state->target - member.length : 0;
     if (members_.size() == 1 && !plan.preempted.empty())
       available_ = state.pool.all_blocks - blocks(members_[0].length);
   }
@@ -119,7 +119,13 @@ class JudgedPlan {
     (sequence.phase == SequencePhase::decoding ? roots_ : prompts_) += 1;
     if (sequence.phase == SequencePhase::decoding) return;
     prompt_rows_ += rows;
-    left_ += sequence.target - length;
+  }
+
+  bool reads(const Member& member) const {
+    if (member.state->phase == SequencePhase::decoding) return false;
+    const auto leader =
+        std::ranges::find(members_, member.state->leader, [](const Member& other) { return other.state->id; });
+    return leader == members_.end() || leader->state->phase == SequencePhase::decoding;
   }
 
   std::string fault_of_preemption() const {
@@ -136,6 +142,7 @@ class JudgedPlan {
     for (const Member& member : members_) {
       if (member.state->phase != SequencePhase::decoding) {
         if (member.rows > member.state->target - member.length) return "more rows than the prompt has";
+        if (member.rows > 0 && !reads(member)) return "rows of a prompt that another one computes";
         continue;
       }
       if (member.rows < 1) return fmt::format("sequence {} has no root", member.state->id);
@@ -209,15 +216,47 @@ TEST(Scheduler, AdmitsInTheOrderOfArrivalUpToTheLimit) {
 TEST(Scheduler, KeysTakeTurns) {
   const std::vector<SequenceState> sequences = {waiting_for(1, 5, 0), waiting_for(2, 5, 0), waiting_for(3, 5, 0),
                                                 waiting_for(4, 5, 1), waiting_for(5, 5, 2)};
-  const BatchPlan plan = plan_batch({sequences, {128, 100, 100, 0}, kCheapRows, 0}, {.parallel = 4});
+  const BatchPlan plan = plan_batch({sequences, {128, 100, 100, 0}, kCheapRows, {}}, {.parallel = 4});
   EXPECT_EQ(plan.admitted, (std::vector<std::int64_t>{4, 5, 1, 2})) << "key 0 was the last";
-  EXPECT_EQ(plan.last_key, 0);
+  EXPECT_EQ(plan.last_keys.of(0), 0);
+}
+
+TEST(Scheduler, LowerPrioritiesAreAdmittedFirst) {
+  std::vector<SequenceState> sequences = {waiting_for(1, 5), waiting_for(2, 5, 1), waiting_for(3, 5, 1),
+                                          waiting_for(4, 5, 2), waiting_for(5, 5)};
+  sequences[0].priority = kLastPriority;
+  sequences[2].priority = kFirstPriority;
+  sequences[3].priority = -1;
+  const BatchPlan plan = plan_batch({sequences, {128, 100, 100, 0}, kCheapRows}, {.parallel = 4});
+  EXPECT_EQ(plan.admitted, (std::vector<std::int64_t>{3, 4, 2, 5})) << "of the two in the middle key 1 has its turn";
+  sequences[0].preempted = true;
+  EXPECT_EQ(plan_batch({sequences, {128, 100, 100, 0}, kCheapRows}, {.parallel = 1}).admitted,
+            (std::vector<std::int64_t>{1}))
+      << "whoever was preempted stands before all";
+}
+
+// Somebody urgent whose key lies between two others would give every second turn to the first of them, if there were
+// one turn for all priorities.
+TEST(Scheduler, KeysTakeTurnsInEachPriorityByItself) {
+  LastKeys last;
+  std::vector<int> served;
+  for (std::int64_t id = 0; id < 12; id += 3) {
+    std::vector<SequenceState> sequences = {waiting_for(id, 5, 1), waiting_for(id + 1, 5, 2),
+                                            waiting_for(id + 2, 5, 3)};
+    sequences[2].priority = -1;
+    const BatchPlan plan = plan_batch({sequences, {128, 100, 100, 0}, kCheapRows, last}, {.parallel = 2});
+    ASSERT_EQ(plan.admitted.size(), 2u);
+    EXPECT_EQ(plan.admitted[0], id + 2);
+    served.push_back(plan.admitted[1] == id ? 1 : 2);
+    last = plan.last_keys;
+  }
+  EXPECT_EQ(served, (std::vector<int>{1, 2, 1, 2}));
 }
 
 TEST(Scheduler, WhoeverWasPreemptedStandsFirst) {
   std::vector<SequenceState> sequences = {waiting_for(1, 5, 0), waiting_for(2, 5, 1), waiting_for(3, 5, 1)};
   sequences[2].preempted = true;
-  const BatchPlan plan = plan_batch({sequences, {128, 100, 100, 0}, kCheapRows, 0}, {.parallel = 2});
+  const BatchPlan plan = plan_batch({sequences, {128, 100, 100, 0}, kCheapRows, {}}, {.parallel = 2});
   EXPECT_EQ(plan.admitted, (std::vector<std::int64_t>{3, 2})) << "and it costs its key no turn";
 }
 
@@ -285,13 +324,13 @@ TEST(Scheduler, DecodersWaitForPromptsNoLongerThanTheStallOrTwiceTheirTime) {
   EXPECT_EQ(rows(100), 511) << "the step has no more";
 }
 
-TEST(Scheduler, PromptsAlwaysGoOnBySixteenRows) {
+TEST(Scheduler, PromptsAlwaysGoOnByAFewRows) {
   const std::vector<SequenceState> sequences = {decoding_at(1, 10), prompt_at(2, 0, 1000)};
   const auto rows = [&](const std::vector<double>& seconds) {
     return plan_batch({sequences, {128, 20, 19, 0}, seconds}, {.prefill_rows = 64}).prompt.at(0).rows;
   };
-  EXPECT_EQ(rows(stair_seconds(1, 1, 64)), 16);
-  EXPECT_EQ(rows(stair_seconds(1, 10, 64)), 19) << "and by those that would be padding";
+  EXPECT_EQ(rows(stair_seconds(1, 1, 64)), kLeastPromptRows);
+  EXPECT_EQ(rows(stair_seconds(1, 10, 64)), 9) << "and by those that would be padding";
 }
 
 TEST(Scheduler, PromptsGoOnBesideMoreDecodersThanAStepHasRows) {
@@ -313,6 +352,30 @@ TEST(Scheduler, HalfThePromptRowsGoToTheOldestHalfToTheShortest) {
   EXPECT_EQ(rows({prompt_at(1, 0, 500), prompt_at(2, 0, 400), prompt_at(3, 0, 20)}), (Rows{{1, 80}, {3, 20}}));
   EXPECT_EQ(rows({prompt_at(1, 0, 30), prompt_at(2, 0, 40), prompt_at(3, 0, 300)}), (Rows{{1, 30}, {2, 40}, {3, 30}}));
   EXPECT_EQ(rows({prompt_at(1, 480, 500), prompt_at(2, 0, 400)}), (Rows{{1, 20}, {2, 80}}));
+}
+
+TEST(Scheduler, WhoeverHasALeaderThatReadsItsPromptGetsNoRows) {
+  std::vector<SequenceState> sequences = {prompt_at(1, 0, 100), prompt_at(2, 0, 100), prompt_at(3, 0, 50),
+                                          waiting_for(4, 100)};
+  sequences[1].leader = 1;
+  sequences[2].leader = 2;
+  sequences[3].leader = 1;
+  const auto rows = [&] {
+    return plan_batch({sequences, {128, 90, 90, 0}, kCheapRows},
+                      {.parallel = 4, .prefill_rows = 400, .stall_seconds = 99})
+        .prompt;
+  };
+  using Rows = std::vector<PlannedRows>;
+  EXPECT_EQ(rows(), (Rows{{1, 100}})) << "one who follows may be followed";
+  sequences[0].phase = SequencePhase::decoding;
+  EXPECT_EQ(rows(), (Rows{{2, 100}, {4, 100}})) << "its prompt has been read";
+  sequences[0] = waiting_for(1, 100'000);
+  EXPECT_EQ(rows(), (Rows{{2, 100}})) << "it waits, and keeps the fourth waiting";
+  sequences[1].leader = 0;
+  sequences[0] = prompt_at(1, 0, 100);
+  EXPECT_EQ(rows(), (Rows{{1, 100}, {2, 100}})) << "there is no such leader any more";
+  sequences[1].leader = 2;
+  EXPECT_THROW(rows(), std::logic_error) << "nobody follows himself";
 }
 
 // --- blocks that are short
@@ -373,6 +436,7 @@ std::vector<SequenceState> small_states() {
         states.push_back({.target = target,
                           .rows_wanted = rows,
                           .key = kind % 2,
+                          .priority = kind == 3 ? -1 : 0,
                           .preempted = kind == 2,
                           .cached = cached,
                           .pinned = cached / 4});
@@ -422,17 +486,14 @@ TEST(Scheduler, EveryPlanForThreeSequencesIsSound) {
     admitting += !plan.admitted.empty();
   };
   const std::size_t count = choices.size();
-#ifdef ESPALIER_SANITIZED
-  constexpr std::size_t stride = 11;
-#else
-  constexpr std::size_t stride = 1;
-#endif
+  constexpr std::size_t stride = kSanitized ? 11 : 1;
   for (std::size_t code = 0; code < count * count * count; code += stride) {
     const std::size_t digits[] = {code % count, code / count % count, code / count / count};
     for (std::size_t i = 0; i < 3; ++i) {
       sequences[i] = choices[digits[i]];
       sequences[i].id = static_cast<std::int64_t>(i);
       sequences[i].own_blocks = (sequences[i].length + 3) / 4;
+      sequences[i].leader = i > 0 && code / 2 % 3 == 0 ? static_cast<std::int64_t>(i) - 1 : -1;
     }
     for (std::int64_t spare : {0, 1, 2, 3, 5, 9, 30}) {
       const SchedulerLimits limits{.parallel = 1 + static_cast<int>((code + static_cast<std::size_t>(spare)) % 3),
@@ -560,10 +621,11 @@ class SimulatedBatch {
     for (SimulatedRequest& request : requests_) states_.push_back(look_at(request));
     pool_.free_blocks = blocks_.free();
     pool_.evictable_blocks = blocks_.evictable();
-    const BatchState state{states_, pool_, seconds_, last_key_};
+    for (std::size_t i = 0; i < requests_.size(); ++i) states_[i].leader = leader_of(i);
+    const BatchState state{states_, pool_, seconds_, last_keys_};
     const BatchPlan plan = plan_batch(state, limits_);
     fault_ = JudgedPlan(state, limits_, plan).fault();
-    last_key_ = plan.last_key;
+    last_keys_ = plan.last_keys;
     carry_out(plan);
     ++steps_;
     // The oldest that runs gets a row in each step; what is lost to preemption is computed again.
@@ -580,8 +642,11 @@ class SimulatedBatch {
     const bool longest = below(8) == 0;
     SimulatedRequest request{.prompt = longest ? kLongestPrompt : 1 + below(kLongestPrompt),
                              .max_tokens = longest ? kLongestAnswer : 1 + below(kLongestAnswer)};
-    request.state = {
-        .id = next_id_++, .target = request.prompt, .rows_wanted = longest ? rows_ : 1 + below(rows_), .key = below(3)};
+    request.state = {.id = next_id_++,
+                     .target = request.prompt,
+                     .rows_wanted = longest ? rows_ : 1 + below(rows_),
+                     .key = below(3),
+                     .priority = below(3) - 1};
     request.family = below(3);
     work_ += request.prompt + request.max_tokens;
     --ahead_;
@@ -594,6 +659,16 @@ class SimulatedBatch {
   }
   int found(const SimulatedRequest& request, std::int64_t place) const {
     return blocks_.find(stream_of(request, place), place);
+  }
+
+  // The oldest of its family that still computes what both begin with. Whoever waited for it computes the same here:
+  // he loses time.
+  std::int64_t leader_of(std::size_t index) const {
+    for (std::size_t i = 0; i < index; ++i)
+      if (requests_[i].family == requests_[index].family && requests_[i].state.phase != SequencePhase::decoding &&
+          requests_[i].state.length < kFamilyBlocks * kBlock)
+        return requests_[i].state.id;
+    return -1;
   }
 
   const SequenceState& look_at(SimulatedRequest& request) {
@@ -725,7 +800,7 @@ class SimulatedBatch {
   int rows_ = 1;
   int ahead_;     // requests that will still arrive
   int busy_ = 1;  // steps between two arrivals, on the average
-  int last_key_ = 0;
+  LastKeys last_keys_;
   std::int64_t next_id_ = 0;
   std::vector<SimulatedRequest> requests_;  // by id
   std::vector<SequenceState> states_;

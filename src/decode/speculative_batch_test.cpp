@@ -25,6 +25,7 @@ class CountingDrafter final : public LoneDrafter {
     std::vector<std::size_t> nodes = {};
     std::vector<std::int32_t> committed = {};  // of the sequence that was told of last
     bool may_hear_twice = false;               // of a position that others want computed again
+    std::function<void()> on_round = [] {};
   };
   explicit CountingDrafter(Calls& calls) : calls_(calls) {}
 
@@ -59,6 +60,7 @@ class CountingDrafter final : public LoneDrafter {
     }
     void begin_round(const DraftRound& round) override {
       ++calls_.rounds;
+      calls_.on_round();
       EXPECT_FALSE(resting_) << "whoever is asked has been told so";
       EXPECT_TRUE(std::ranges::equal(round.tokens.first(round.tokens.size() - 1), committed_));
       EXPECT_TRUE(round.branch->open());
@@ -356,14 +358,27 @@ TEST_F(SpeculativeBatch, DraftersRestInLongPausesAndThoseOfNewAnswersFromTheirPr
   EXPECT_EQ(calls.resting, 30) << "its prompt, and a round for each token behind the first";
 }
 
-TEST_F(SpeculativeBatch, DraftersOfARequestWithoutDraftsRestThroughout) {
+TEST_F(SpeculativeBatch, InACompanyThatNoGuessesWouldPayInDraftersRestFromThePromptOn) {
+  CountingDrafter::Calls calls;
+  Speculation speculation = counting({.shape = TreeShape::chain, .nodes = 4, .depth = 3}, calls);
+  speculation.budget = budget_of(0.5);
+  Batch batch(model_, {.context = 256, .parallel = 8}, speculation);
+  for (int i = 0; i < 8; ++i) batch.submit({.prompt = prompt_, .options = {.max_tokens = 30}});
+  while (batch.step()) continue;
+  EXPECT_EQ(calls.rounds, 0);
+  EXPECT_EQ(calls.awake, 0);
+  EXPECT_GT(calls.resting, 8 * 29);
+  batch.generate(prompt_, {.max_tokens = 30});
+  EXPECT_GT(calls.rounds, 0) << "alone they might";
+}
+
+TEST_F(SpeculativeBatch, DraftersHearNothingOfARequestWithoutDrafts) {
   CountingDrafter::Calls calls;
   Batch batch(model_, {.context = 256}, counting({.nodes = 4, .depth = 2}, calls));
   batch.generate(GenerateRequest{.prompt = prompt_, .options = {.max_tokens = 20}, .draft = {.drafts = false}});
-  EXPECT_EQ(calls.awake, 0);
-  EXPECT_EQ(calls.resting, 20);
+  EXPECT_EQ(calls.awake + calls.resting, 0);
   batch.generate(prompt_, {.max_tokens = 20});
-  EXPECT_EQ(calls.resting, 20) << "with a fixed budget whoever may be asked is ready";
+  EXPECT_EQ(calls.resting, 0) << "with a fixed budget whoever may be asked is ready";
   EXPECT_GT(calls.awake, 0);
 }
 
@@ -427,6 +442,83 @@ TEST_F(SpeculativeBatch, WithoutStepTimesMeasuresThemOnceAndTellsThem) {
   speculation.budget->times = StepTimes{.rows = {1}, .contexts = {0}, .seconds = {-1}};
   const Batch damaged(model_, {.context = 100}, speculation);
   EXPECT_EQ(told.size(), 2u) << "a damaged table is none";
+}
+
+TEST_F(SpeculativeBatch, WhoSharesStepsKnowsWhatTheyCostAlsoWithoutDrafters) {
+  double now = 0;
+  const Speculation plain{.budget = ChosenBudget{.clock = [&] { return now += 1e-5; }}};
+  EXPECT_EQ(Batch(model_, {.context = 256}, plain).step_times(), nullptr) << "alone nobody waits for others' prompts";
+  const Batch together(model_, {.context = 256, .parallel = 2}, plain);
+  ASSERT_NE(together.step_times(), nullptr);
+  EXPECT_EQ(together.step_times()->rows.back(), 64) << "of prompts too, not of two roots alone";
+  EXPECT_EQ(together.budget(), nullptr) << "nothing is chosen";
+  const Batch narrow(model_, {.context = 20, .parallel = 2}, plain);
+  EXPECT_EQ(narrow.step_times()->rows.back(), 16) << "no more than a context holds";
+}
+
+// How far a prompt of so many tokens has been read after each step that has some of it, while another answer decodes
+// that already has `drawn` tokens.
+class PromptBesideAnother : public SpeculativeBatch {
+ protected:
+  std::vector<std::int64_t> read_beside_another(const Speculation& speculation, std::size_t length,
+                                                std::int64_t drawn = 1) const {
+    Batch batch(model_, {.context = 256, .parallel = 2, .stall_seconds = 0.05}, speculation);
+    std::int64_t tokens = 0;
+    GenerateRequest decoding{.prompt = prompt_, .options = {.max_tokens = 100}};
+    decoding.events.on_token = [&](const GeneratedToken&) { return ++tokens > 0; };
+    batch.submit(decoding);
+    while (tokens < drawn) batch.step();
+    const std::vector<std::int32_t> longer(length, 9);
+    std::vector<std::int64_t> told;
+    GenerateRequest reading{.prompt = longer, .options = {.max_tokens = 1}};
+    reading.events.on_prefill = [&](std::int64_t done, std::int64_t) { told.push_back(done); };
+    batch.submit(reading);
+    while (batch.step()) continue;
+    return told;
+  }
+};
+
+TEST_F(PromptBesideAnother, IsBoundedInTimeAlsoWithoutDrafters) {
+  // A step of n rows takes n seconds: beside a root there is time for the least prompt rows alone.
+  for (const bool fixed : {false, true}) {
+    Speculation speculation = fixed ? oracle({.nodes = 2, .depth = 1}) : Speculation();
+    speculation.budget = ChosenBudget{.cuts = false,
+                                      .times = StepTimes{.rows = {1, 64}, .contexts = {0}, .seconds = {1, 64}},
+                                      .clock = [] { return 0.0; }};
+    const std::vector<std::int64_t> told = read_beside_another(speculation, 64);
+    ASSERT_EQ(std::ssize(told), 1 + 64 / kLeastPromptRows) << fixed;
+    for (std::int64_t i = 0; i < std::ssize(told); ++i)
+      EXPECT_EQ(told[static_cast<std::size_t>(i)], i * kLeastPromptRows) << fixed;
+  }
+}
+
+TEST_F(PromptBesideAnother, IsBoundedByWhatRowsCostWhereTheyStand) {
+  // Rows at the beginning of a text take a millisecond each, behind a hundred positions ten.
+  Speculation speculation;
+  speculation.budget =
+      ChosenBudget{.cuts = false,
+                   .times = StepTimes{.rows = {1, 64}, .contexts = {0, 100}, .seconds = {1e-3, 64e-3, 10e-3, 640e-3}},
+                   .clock = [] { return 0.0; }};
+  const std::vector<std::int64_t> told = read_beside_another(speculation, 200);
+  ASSERT_GE(told.size(), 3u);
+  EXPECT_GT(told[1], 32) << "the one who decodes stands at the beginning too";
+  for (std::size_t i = 2; i + 1 < told.size(); ++i) EXPECT_LT(told[i] - told[i - 1], 16) << i;
+}
+
+TEST_F(PromptBesideAnother, LeavesTimeForWhatIsDoneBesideAStep) {
+  // A row takes a millisecond. Where drafts take 20 of them, there is time for so many rows fewer.
+  const auto first_part = [&](double drafting) {
+    double now = 0;
+    CountingDrafter::Calls calls;
+    Speculation speculation = counting({.shape = TreeShape::chain, .nodes = 2, .depth = 1}, calls);
+    calls.on_round = [&] { now += drafting; };
+    speculation.budget = ChosenBudget{.cuts = false,
+                                      .times = StepTimes{.rows = {1, 64}, .contexts = {0}, .seconds = {1e-3, 64e-3}},
+                                      .clock = [&] { return now; }};
+    return read_beside_another(speculation, 150, 20).at(1);
+  };
+  EXPECT_GT(first_part(0), 40);
+  EXPECT_LT(first_part(0.02), 35);
 }
 
 TEST_F(SpeculativeBatch, MeasuresFewerStepsWhereEachTakesLong) {

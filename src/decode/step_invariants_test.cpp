@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "base/testing/sanitized.h"
 #include "cache/kv_cache.h"
 #include "device/checked/checked_device.h"
 #include "device/reference/reference_device.h"
@@ -268,7 +269,7 @@ TEST(StepInvariants, CatchEverySingleFault) {
   fmt::print("{:32} injected caught\n", "fault");
   for (const Fault& fault : faults) {
     int caught = 0;
-    constexpr int kTimes = 100;
+    constexpr int kTimes = kSanitized ? 25 : 100;
     for (std::uint32_t seed = 0; seed < kTimes; ++seed) {
       std::mt19937 random(seed);
       Step step(seed, true, seed % 3 == 0 ? 5 : 0);

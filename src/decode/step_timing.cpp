@@ -39,7 +39,8 @@ class StepTiming {
         workspace_(workspace),
         options_(options),
         begin_(options.clock()),
-        rows_(row_counts(model.device(), std::min(options.rows, workspace.shape().outputs))),
+        rows_(
+            row_counts(model.device(), std::min({options.rows, workspace.shape().rows, workspace.shape().positions}))),
         longest_(workspace.shape().positions - rows_.back()),
         sequence_(cache.create()) {}
   ~StepTiming() { cache_.release(sequence_); }
@@ -108,7 +109,7 @@ class StepTiming {
     for (std::int32_t k = 0; k < count; ++k) {
       const std::vector<std::int32_t> above(k == 0 ? 0 : 1, root);
       rows.push_back(model_.tree_row(branch->id(), context, root + k, 0, above));
-      rows.back().wants_logits = true;
+      rows.back().wants_logits = k < workspace_.shape().outputs;
       rows.back().wants_taps = options_.taps;
     }
     const double begin = options_.clock();

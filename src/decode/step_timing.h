@@ -11,10 +11,13 @@
 
 namespace espalier {
 
+// Steps of more rows are not measured: they cost in proportion.
+inline constexpr std::int64_t kTimedRows = 64;
+
 struct TimingOptions {
-  std::int64_t rows = 64;  // the most rows of a step; no more than the workspace has logits for
-  bool taps = false;       // rows want taps, as they do for a drafter that reads them
-  double seconds = 1;      // when to stop, once there is something to tell
+  std::int64_t rows = kTimedRows;  // the most of a step; those that the workspace has no logits for want none
+  bool taps = false;               // rows want taps, as they do for a drafter that reads them
+  double seconds = 1;              // when to stop, once there is something to tell
   SecondsClock clock = steady_seconds;
 };
 

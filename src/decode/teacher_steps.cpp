@@ -18,61 +18,85 @@ TeacherSteps::TeacherSteps(const Transformer& model, KvCache& cache, const Secon
       clock_(&clock),
       invariants_(options.invariants),
       workspace_(model, cache.memory(), options.workspace),
-      logits_(model.device(), options.drawn_rows) {}
+      logits_(model.device(), options.logit_rows) {}
 
 StepTimes TeacherSteps::measure_times(std::int64_t rows, const SecondsClock& clock) {
   return measure_step_times(*model_, *cache_, workspace_, {.rows = rows, .taps = taps(), .clock = clock});
 }
 
+std::int64_t PromptPart::logit_rows() const {
+  return begin < answer->to_score() && answer->scored() < answer->to_score() ? rows() : 1;
+}
+
 // The rows of the answer's tree, behind the rows of the step's other trees.
-void TeacherSteps::append_tree(Answer& answer, std::vector<Row>& rows) const {
+void TeacherSteps::append_tree(Answer& answer, StepRows& step) const {
   answer.stage = AnswerStage::verify;
   const auto prefix = static_cast<std::int32_t>(answer.length);
   answer.tensors = tensorize(*answer.tree, prefix);
-  answer.first_row = static_cast<std::int64_t>(rows.size());
+  answer.first_row = std::ssize(step.rows);
+  answer.first_tap = step.taps;
   for (int k = 0; k < answer.tensors.nodes; ++k) {
     std::vector<std::int32_t> above;
     for (std::int32_t ancestor : answer.tensors.ancestors(k)) above.push_back(prefix + ancestor);
-    rows.push_back(model_->tree_row(answer.branch->id(), prefix, prefix + k,
-                                    answer.tensors.token[static_cast<std::size_t>(k)], above));
-    rows.back().wants_logits = true;
-    rows.back().wants_taps = taps();
+    Row& row = step.rows.emplace_back(model_->tree_row(answer.branch->id(), prefix, prefix + k,
+                                                       answer.tensors.token[static_cast<std::size_t>(k)], above));
+    row.wants_logits = true;
+    row.wants_taps = answer.tapped;
   }
+  step.logits += answer.tensors.nodes;
+  step.taps += answer.tapped ? answer.tensors.nodes : 0;
 }
 
-// Only the last row of a prompt is drawn from, or has a hidden state that somebody may want.
-void TeacherSteps::append_prompt(PromptPart& part, std::int64_t& logits, std::vector<Row>& rows) const {
+// Only the last row of a prompt is drawn from, or has a hidden state that somebody may want; others may be scored.
+void TeacherSteps::append_prompt(PromptPart& part, StepRows& step) const {
   const Answer& answer = *part.answer;
-  part.first_row = static_cast<std::int64_t>(rows.size());
+  part.first_row = std::ssize(step.rows);
+  part.first_tap = step.taps;
+  step.taps += answer.tapped ? part.rows() : 0;
   for (std::int64_t p = part.begin; p < part.end; ++p) {
-    rows.push_back(model_->prefill_row(answer.branch->id(), p, answer.path[static_cast<std::size_t>(p)]));
-    rows.back().wants_taps = taps();
+    Row& row =
+        step.rows.emplace_back(model_->prefill_row(answer.branch->id(), p, answer.path[static_cast<std::size_t>(p)]));
+    row.wants_taps = answer.tapped;
+    if (p < answer.scored() || p >= answer.to_score()) continue;
+    row.wants_logits = true;
+    if (part.scores++ == 0) part.first_score = step.logits;
+    ++step.logits;
   }
-  rows.back().wants_logits = part.end == answer.target();
-  if (rows.back().wants_logits) part.logits = logits++;
+  if (part.end < answer.target()) return;
+  step.rows.back().wants_logits = true;
+  part.logits = step.logits++;
+}
+
+// Positions before a row, on the average.
+std::int64_t TeacherSteps::mean_context(std::span<Answer* const> answers, std::span<const PromptPart> prompts) const {
+  std::int64_t before = 0;
+  for (const Answer* answer : answers) before += answer->tree->size() * answer->length;
+  for (const PromptPart& part : prompts) before += part.rows() * (part.begin + part.end) / 2;
+  return before / step_rows_;
 }
 
 StepOutput TeacherSteps::run(std::span<Answer* const> answers, std::span<PromptPart> prompts) {
   Stopwatch clock(*clock_);
-  std::vector<Row> rows;
+  StepRows step;
   std::vector<DrawnRows> drawn;
   tables_.reset();
   for (Answer* answer : answers) {
-    append_tree(*answer, rows);
+    append_tree(*answer, step);
     drawn.push_back(answer->drawn_rows());
   }
-  auto logits = static_cast<std::int64_t>(rows.size());
   for (PromptPart& part : prompts) {
-    append_prompt(part, logits, rows);
+    append_prompt(part, step);
+    if (part.scores > 0) drawn.push_back({.begin = part.first_score, .count = part.scores});
     if (part.logits) drawn.push_back(part.answer->drawn_row(*part.logits));
   }
-  step_rows_ = static_cast<std::int64_t>(rows.size());
+  step_rows_ = std::ssize(step.rows);
+  step_context_ = mean_context(answers, prompts);
   const auto keep_and_check = [&](const HostTables& tables) {
     tables_ = tables;
     if (invariants_) check_rows(tables, answers, prompts);
   };
   const double prepare = clock.lap();
-  const StepOutput output = model_->forward(rows, workspace_, std::cref(keep_and_check));
+  const StepOutput output = model_->forward(step.rows, workspace_, std::cref(keep_and_check));
   const double verify = clock.lap();
   for (Answer* answer : answers) {
     answer->times.prepare = prepare;
@@ -100,13 +124,14 @@ void TeacherSteps::check_rows(const HostTables& tables, std::span<Answer* const>
   check_step(tables, trees, runs, cache_->tables(), limits);
 }
 
-void TeacherSteps::score(const Branch& branch, std::int64_t first, std::span<const std::int32_t> tokens) {
+void TeacherSteps::score(const Branch& branch, std::int64_t first, std::span<const std::int32_t> tokens, bool logits) {
   std::vector<Row> rows;
   for (std::int32_t token : tokens) {
     rows.push_back(model_->prefill_row(branch.id(), first + std::ssize(rows), token));
-    rows.back().wants_logits = true;
+    rows.back().wants_logits = logits;
   }
-  logits_.begin(model_->forward(rows, workspace_), {{.count = std::ssize(rows)}});
+  const StepOutput output = model_->forward(rows, workspace_);
+  if (logits) logits_.begin(output, {{.count = std::ssize(rows)}});
 }
 
 void TeacherSteps::commit(Answer& answer, std::span<const Visit> visits) {

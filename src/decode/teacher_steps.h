@@ -19,7 +19,7 @@ struct Visit;
 
 struct TeacherOptions {
   WorkspaceShape workspace = {};  // its positions: of a sequence with an open branch
-  std::int64_t drawn_rows = 1;    // the most rows of a step that are drawn from
+  std::int64_t logit_rows = 1;    // the most rows of a step that want logits
   bool invariants = false;        // check tables, masks and slots of every step before its launch
 };
 
@@ -30,7 +30,14 @@ struct PromptPart {
   std::int64_t end = 0;
   // Made by the step:
   std::int64_t first_row = 0;               // in it
+  std::int64_t first_tap = 0;               // likewise, among the rows that want taps
   std::optional<std::int64_t> logits = {};  // of the last row, among those that want logits; nothing inside a prompt
+  std::int64_t scores = 0;                  // rows that are scored
+  std::int64_t first_score = 0;             // the first of them, among those that want logits
+
+  std::int64_t rows() const { return end - begin; }
+  // Those that want logits, at most.
+  std::int64_t logit_rows() const;
 };
 
 class TeacherSteps {
@@ -47,22 +54,29 @@ class TeacherSteps {
   // One step over the trees of these answers and these parts of prompts, all of whose branches are open. Notes what
   // preparing and launching it took in the times of each tree.
   StepOutput run(std::span<Answer* const> answers, std::span<PromptPart> prompts);
-  std::int64_t step_rows() const { return step_rows_; }  // of the last such step
+  std::int64_t step_rows() const { return step_rows_; }        // of the last such step
+  std::int64_t step_context() const { return step_context_; }  // likewise: positions before a row, on the average
   // Likewise; null before they are made.
   const HostTables* tables() const { return tables_ ? &*tables_ : nullptr; }
   // The visited path becomes the sequence's, and the answer's branch closes.
   void commit(Answer& answer, std::span<const Visit> visits);
 
-  // A step over text behind `first` positions, on an open branch, all of whose rows want logits.
-  void score(const Branch& branch, std::int64_t first, std::span<const std::int32_t> tokens);
+  // A step over text behind `first` positions, on an open branch, all of whose rows want logits, or none.
+  void score(const Branch& branch, std::int64_t first, std::span<const std::int32_t> tokens, bool logits);
 
   // Of the last step, by the order of its rows that want logits. The first call waits for the step.
   LogitRow read_logits(std::int64_t row) { return logits_.row(row); }
 
  private:
+  std::int64_t mean_context(std::span<Answer* const> answers, std::span<const PromptPart> prompts) const;
   bool taps() const { return !workspace_.shape().tap_boundaries.empty(); }
-  void append_tree(Answer& answer, std::vector<Row>& rows) const;
-  void append_prompt(PromptPart& part, std::int64_t& logits, std::vector<Row>& rows) const;
+  // The rows of a step, and how many of them want what.
+  struct StepRows {
+    std::vector<Row> rows = {};
+    std::int64_t logits = 0, taps = 0;
+  };
+  void append_tree(Answer& answer, StepRows& step) const;
+  void append_prompt(PromptPart& part, StepRows& step) const;
   void check_rows(const HostTables& tables, std::span<Answer* const> answers,
                   std::span<const PromptPart> prompts) const;
 
@@ -74,6 +88,7 @@ class TeacherSteps {
   StepLogits logits_;
   // Of the step that is being looked at.
   std::int64_t step_rows_ = 0;
+  std::int64_t step_context_ = 0;
   std::optional<HostTables> tables_;
 };
 

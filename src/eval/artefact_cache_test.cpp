@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "base/mapped_file.h"
+#include "base/testing/sanitized.h"
 #include "eval/process_life.h"
 #include "format/testing/temporary_folder.h"
 
@@ -23,11 +24,7 @@ namespace {
 using ::testing::HasSubstr;
 using namespace std::chrono_literals;
 
-#ifdef ESPALIER_SANITIZED
-constexpr int kKills = 40;
-#else
-constexpr int kKills = 300;
-#endif
+constexpr int kKills = kSanitized ? 40 : 300;
 
 class ArtefactCacheTest : public ::testing::Test {
  protected:

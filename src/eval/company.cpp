@@ -17,9 +17,19 @@ struct Company::Asked {
   bool ended = false;
 };
 
+namespace {
+
+// Nobody guesses there, but a step costs what it costs.
+Speculation plain_speculation(const Batch& decoder) {
+  if (decoder.step_times() == nullptr) return {};
+  return {.budget = ChosenBudget{.cuts = false, .times = *decoder.step_times()}};
+}
+
+}  // namespace
+
 Company::Company(const Transformer& model, const DecoderOptions& options, const Speculation& speculation, bool plain)
     : decoder_(model, options, speculation) {
-  if (plain) plain_.emplace(model, options);
+  if (plain) plain_.emplace(model, options, plain_speculation(decoder_));
 }
 
 Company::~Company() = default;

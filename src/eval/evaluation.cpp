@@ -7,7 +7,9 @@
 
 #include "base/error.h"
 #include "base/mapped_file.h"
+#include "base/whole_file.h"
 #include "engine/host_facts.h"
+#include "engine/receipt.h"
 #include "eval/journal_reader.h"
 #include "eval/prepared_prompts.h"
 #include "eval/rank_run.h"
@@ -21,6 +23,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kTrace = "trace.jsonl.zst";
+constexpr const char* kReceipts = "receipts.jsonl";
 constexpr double kLastWords = 5;   // seconds in which a rank says that it has ended, once its last turn is there
 constexpr double kFirstLook = 20;  // seconds in which rank 0 comes, once another rank of its launch has failed
 
@@ -64,7 +67,7 @@ class EvalRun {
         setup_{.model = *job.engine.model,
                .text = *job.engine.text,
                .decoder = job.engine.decoder,
-               .speculation = job.drafting.speculation(),
+               .speculation = job.drafting.speculation(job.request.parallel),
                .options = job.request.text,
                .chat = chat_context(job.request.chat),
                .system = job.request.chat.system,
@@ -83,7 +86,11 @@ class EvalRun {
     if (job_.watch == nullptr) watch_.emplace(path_ / "ranks", job_.place.world, job_.request.rank_timeout);
     const std::optional<RunFolder> folder = open_folder(manifest);
     if (!folder) return {};
-    if (folder->finished()) return outcome_of(read_finished_turns(path_), folder->manifest().value("ranks", Json()));
+    if (folder->finished()) {
+      EvalOutcome outcome = outcome_of(read_finished_turns(path_), folder->manifest().value("ranks", Json()));
+      if (leads()) write_receipts(*folder, outcome.turns);
+      return outcome;
+    }
     if (job_.request.resume && leads()) folder->check_retired(job_.place.world);
     RankFolder rank(folder->rank_path(job_.place.rank), job_.place, job_.request.resume,
                     rank_start(job_.engine.threads));
@@ -219,10 +226,29 @@ class EvalRun {
     const Json ranks = ranks_json(folder);
     EvalOutcome outcome = outcome_of(folder.turns(), ranks);
     check_turns(outcome.turns, job_.data, path_);
+    write_receipts(folder, outcome.turns);
     Json manifest = folder.manifest();
     note_end(manifest, ranks);
     folder.finish(manifest, outcome.turns, outcome.summary);
     return outcome;
+  }
+
+  // Made of the turns alone, so that those of all ranks and of earlier processes have theirs.
+  void write_receipts(const RunFolder& folder, const std::vector<TurnRecord>& turns) const {
+    if (!job_.request.receipts) return;
+    ChatContext chat = setup_.chat;
+    chat.date_iso = folder.manifest().value("date", "");
+    const ReceiptOrigin origin = receipt_origin(job_.engine, chat, setup_.raw);
+    std::string lines;
+    for (const TurnRecord& turn : turns)
+      if (!turn.error)
+        lines += receipt_json({.origin = origin,
+                               .prompt = turn.prompt,
+                               .options = setup_.options,
+                               .answer = turn.tokens,
+                               .finish_reason = turn.finish_reason}) +
+                 "\n";
+    write_whole_file(path_ / kReceipts, lines);
   }
 
   // Those of a new run that have not signed in: they must find it unfinished, even if there is no prompt for them.
@@ -269,6 +295,7 @@ void check_evaluation(const EvalRequest& request, const DraftPlan& plan) {
   if ((request.baseline || shared) && plan.plain())
     input_error("{}: there is nothing to compare without a drafter, got --draft none",
                 shared ? "--baseline-run" : "--baseline");
+  if (request.receipts) check_receipts(request.text);
   if (request.parallel < 1) input_error("--parallel: expected 1 or more, got {}", request.parallel);
   if (request.baseline_turns > 0 && !shared)
     throw InputError("--baseline-turns: only with --baseline-run, whose turns it times again");
@@ -302,6 +329,7 @@ void share_threads(const RankPlace& place, EngineOptions& options) {
 
 EvalOutcome run_evaluation(const EvalJob& job) {
   check_run_place(job.request, job.place);
+  if (job.request.receipts) check_receipts(*job.engine.device, "--receipts");
   return EvalRun(job).run();
 }
 

@@ -33,6 +33,7 @@ struct EvalRequest {
   bool raw = false;
   bool resume = false;
   bool trace = false;
+  bool receipts = false;      // of every answer (engine/receipt.h)
   int parallel = 1;           // conversations at once, in one batch
   double rank_timeout = 600;  // seconds without a sign of life
   ChatSettings chat = {};

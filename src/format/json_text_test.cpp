@@ -39,6 +39,28 @@ TEST(JsonText, SyntaxErrorGivesPathLineAndColumn) {
   EXPECT_THAT(json_complaint("{\"a\": 1"), StartsWith("c.json:1:7: not JSON: "));
 }
 
+TEST(JsonText, ErrorsTellTheByteThatIsWrongAndWhy) {
+  const auto offset = [](std::string_view text) {
+    try {
+      parse_json(text, "c.json");
+    } catch (const JsonTextError& error) {
+      EXPECT_THAT(error.what(), testing::EndsWith(error.reason));
+      return static_cast<int>(error.offset);
+    }
+    return -1;
+  };
+  EXPECT_EQ(offset("{\n  \"a\": x}"), 9);
+  EXPECT_EQ(offset("{\"a\": 1"), 7);  // where more was expected
+  EXPECT_EQ(offset("{\"a\": 1, \"a\": 2}"), 11);
+  EXPECT_EQ(offset(std::string(65, '[')), 64);
+  EXPECT_EQ(offset(""), 0);
+}
+
+TEST(JsonText, NestingMayBeLimitedFurther) {
+  EXPECT_NO_THROW(parse_json("[[]]", "c.json", 2));
+  EXPECT_THROW(parse_json("[[[]]]", "c.json", 2), JsonTextError);
+}
+
 TEST(JsonText, DuplicateKeyIsNamedWithItsPlace) {
   EXPECT_EQ(json_complaint("{\"a\": 1,\n \"a\": 2}"), "c.json:2:4: duplicate key \"a\"");
   EXPECT_EQ(json_complaint(R"([{"b": {"x": 1, "\u0078": 2}}])"), "c.json:1:24: duplicate key \"x\"");

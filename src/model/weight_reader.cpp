@@ -118,6 +118,7 @@ std::unique_ptr<const Weight> WeightReader::load(std::span<const Matrix> matrice
   std::vector<WeightPart> parts;
   for (const Matrix& matrix : matrices) parts.push_back(matrix.part);
   auto weight = device_.load_weight(parts);
+  if (std::ranges::any_of(parts, [](const WeightPart& part) { return is_float(part.type); })) ++float_matrices_;
   for (const Matrix& matrix : matrices) source_.release(matrix.info);
   return weight;
 }

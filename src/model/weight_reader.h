@@ -60,6 +60,8 @@ class WeightReader {
 
   // The tensors of the source that nobody has read, in its order.
   std::vector<std::string_view> unread() const;
+  // How many of the matrices are on the device in floats, a part of one included.
+  std::int64_t float_matrices() const { return float_matrices_; }
 
  private:
   struct Matrix;
@@ -78,6 +80,7 @@ class WeightReader {
   WeightMode mode_;
   OddRows odd_rows_;
   std::set<std::string, std::less<>> read_;
+  std::int64_t float_matrices_ = 0;
 };
 
 }  // namespace espalier

@@ -57,6 +57,8 @@ class DecoderReader {
     return reader_.vector(spell(name, layer), size);
   }
 
+  std::int64_t float_matrices() const { return reader_.float_matrices(); }
+
   void refuse_unknown_tensors() const {
     for (std::string_view name : reader_.unread()) {
       const bool derived = name.ends_with("rotary_emb.inv_freq") || name == "rope_freqs.weight";
@@ -114,12 +116,15 @@ ModelWeights load_weights(Device& device, const ModelConfig& config, const Tenso
   DecoderReader read(device, config, source, naming, mode);
   ModelWeights weights;
   weights.embedding = read.weight(kEmbedding, 0, config.vocabulary, config.hidden);
+  // Where it is not tied, rows are looked up in it and multiplied with none of it.
+  const std::int64_t looked_up = config.tied ? 0 : read.float_matrices();
   for (std::int64_t i = 0; i < config.layers; ++i) {
     weights.layers.push_back(load_layer(read, config, i));
     if (progress) progress(static_cast<double>(i + 1) / static_cast<double>(config.layers + 1));
   }
   weights.final_norm = read.vector(kFinalNorm, 0, config.hidden);
   if (!config.tied) weights.output = read.weight(kOutput, 0, config.vocabulary, config.hidden);
+  weights.float_linears = read.float_matrices() > looked_up;
   read.refuse_unknown_tensors();
   if (progress) progress(1.0);
   return weights;

@@ -33,6 +33,7 @@ struct ModelWeights {
   std::vector<LayerWeights> layers;
   Tensor final_norm;
   std::unique_ptr<const Weight> output;  // null when tied
+  bool float_linears = false;            // one of the matrices that rows are multiplied with is in floats
 
   const Weight& output_matrix() const { return output ? *output : *embedding; }
 };

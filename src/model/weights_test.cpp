@@ -126,6 +126,47 @@ TEST(Weights, ATiedModelIgnoresARedundantOutputMatrix) {
   EXPECT_EQ(outcome(llama_tensors(), config), "loaded");
 }
 
+// A Llama of nothing but zeros, whose matrices are blocks, but for one.
+class MixedZeros final : public TensorSource {
+ public:
+  explicit MixedZeros(const std::string& in_floats) {
+    for (const auto& [name, shape] : llama_tensors()) {
+      const DType type = shape.size() == 1 || name == in_floats ? DType::f32 : DType::q8_0;
+      const std::int64_t rows = shape.size() == 1 ? 1 : shape[0];
+      bytes_.emplace_back(static_cast<std::size_t>(rows * row_bytes(type, shape.back())));
+      infos_.push_back({name, type, shape, bytes_.back()});
+    }
+  }
+
+  const TensorInfo* find(std::string_view name) const override {
+    const auto found = std::ranges::find(infos_, name, &TensorInfo::name);
+    return found == infos_.end() ? nullptr : &*found;
+  }
+  std::span<const TensorInfo> tensors() const override { return infos_; }
+  std::string_view description() const override { return "zeros"; }
+
+ private:
+  std::vector<std::vector<std::byte>> bytes_;
+  std::vector<TensorInfo> infos_;
+};
+
+bool has_float_linears(const std::string& in_floats, bool tied = false, WeightMode mode = WeightMode::stored) {
+  ModelConfig config = llama_config();
+  config.tied = tied;
+  const auto device = make_reference_device();
+  return load_weights(*device, config, MixedZeros(in_floats), TensorNaming::hugging_face, mode, {}).float_linears;
+}
+
+TEST(Weights, KnowsWhetherALinearHasFloats) {
+  EXPECT_FALSE(has_float_linears("none"));
+  EXPECT_TRUE(has_float_linears("none", false, WeightMode::f32));
+  EXPECT_TRUE(has_float_linears("lm_head.weight"));
+  EXPECT_FALSE(has_float_linears("lm_head.weight", false, WeightMode::q8_0));
+  EXPECT_TRUE(has_float_linears("model.layers.0.mlp.up_proj.weight")) << "the gate beside it has none";
+  EXPECT_FALSE(has_float_linears("model.embed_tokens.weight")) << "rows are only looked up in it";
+  EXPECT_TRUE(has_float_linears("model.embed_tokens.weight", true)) << "it is the output matrix too";
+}
+
 TEST(Weights, AnnouncedBiasesMustBeThere) {
   ModelConfig config = llama_config();
   config.qkv_bias = config.output_bias = true;

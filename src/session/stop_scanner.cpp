@@ -15,32 +15,55 @@ std::size_t open_suffix(std::string_view text, std::string_view stop) {
 
 }  // namespace
 
-StopScanner::StopScanner(std::vector<std::string> stops) : stops_(std::move(stops)) {
+StopScanner::StopScanner(std::vector<std::string> stops, bool include) : stops_(std::move(stops)), include_(include) {
   std::erase(stops_, std::string());
 }
 
 std::string StopScanner::push(std::string_view text) {
-  if (stopped_) return {};
+  if (stopped()) return {};
   held_ += text;
-  std::size_t first_end = std::string::npos, begin = 0, open = 0;
+  std::size_t first_end = std::string::npos, begin = 0;
   for (const std::string& stop : stops_) {
-    const std::size_t at = held_.find(stop);
+    const std::size_t from = passed_ < stop.size() ? 0 : passed_ - stop.size() + 1;
+    const std::size_t at = held_.find(stop, from);
+    if (at == std::string::npos) continue;
     // Of two that end together the longer one begins earlier.
-    if (at != std::string::npos && (at + stop.size() < first_end || (at + stop.size() == first_end && at < begin))) {
-      first_end = at + stop.size();
-      begin = at;
-    }
-    open = std::max(open, open_suffix(held_, stop));
+    const std::size_t end = at + stop.size();
+    if (end > first_end || (end == first_end && at >= begin)) continue;
+    first_end = end;
+    begin = at;
+    found_ = stop;
   }
-  stopped_ = first_end != std::string::npos;
-  const std::size_t shown = stopped_ ? begin : held_.size() - open;
-  std::string out = held_.substr(0, shown);
-  held_ = stopped_ ? std::string() : held_.substr(shown);
-  return out;
+  if (!stopped()) return show(held_.size() - open_beginning());
+  std::string shown = show(include_ ? first_end : begin);
+  held_.clear();
+  return shown;
+}
+
+std::string StopScanner::pass(std::string_view text) {
+  if (stopped()) return {};
+  held_ += text;
+  passed_ = held_.size();
+  return show(held_.size() - open_beginning());
 }
 
 std::string StopScanner::finish() {
-  return std::exchange(held_, {});
+  return show(held_.size());
+}
+
+// How much of the end of what is held back may begin a stop string.
+std::size_t StopScanner::open_beginning() const {
+  std::size_t open = 0;
+  for (const std::string& stop : stops_) open = std::max(open, open_suffix(held_, stop));
+  return open;
+}
+
+// Takes it off the front.
+std::string StopScanner::show(std::size_t size) {
+  std::string shown = held_.substr(0, size);
+  held_.erase(0, size);
+  passed_ -= std::min(passed_, size);
+  return shown;
 }
 
 }  // namespace espalier

@@ -35,6 +35,63 @@ TEST(StopScanner, OfSeveralStopStringsTheOneThatIsCompleteFirstCounts) {
   EXPECT_EQ(StopScanner({"bc", "abc"}).push("abc"), "") << "of two that end together, the longer";
 }
 
+TEST(StopScanner, TellsWhichStopStringItFound) {
+  StopScanner scanner({"late", "ear"});
+  EXPECT_EQ(scanner.found(), std::nullopt);
+  scanner.push("an early and late");
+  EXPECT_EQ(scanner.found(), "ear");
+  StopScanner together({"bc", "abc"});
+  together.push("abc");
+  EXPECT_EQ(together.found(), "abc");
+}
+
+TEST(StopScanner, IncludesTheStopStringWhereAskedTo) {
+  StopScanner scanner({"END"}, true);
+  EXPECT_EQ(scanner.push("the E"), "the ");
+  EXPECT_EQ(scanner.push("ND and more"), "END");
+  EXPECT_TRUE(scanner.stopped());
+  EXPECT_EQ(scanner.finish(), "");
+}
+
+TEST(StopScanner, WhatIsPassedMayBeginAStopStringButNotEndOne) {
+  StopScanner scanner({"END"});
+  EXPECT_EQ(scanner.pass("the END of E"), "the END of ");
+  EXPECT_EQ(scanner.pass("N"), "");
+  EXPECT_FALSE(scanner.stopped());
+  EXPECT_EQ(scanner.push("D!"), "");
+  EXPECT_TRUE(scanner.stopped());
+  // The shorter one is complete in what was passed, where the longer one may begin.
+  StopScanner nested({"abcd", "bc"});
+  EXPECT_EQ(nested.pass("abc"), "");
+  EXPECT_EQ(nested.push("x"), "abcx");
+  EXPECT_FALSE(nested.stopped());
+  EXPECT_EQ(nested.push("bc"), "");
+  EXPECT_TRUE(nested.stopped());
+}
+
+TEST(StopScanner, ATextThatIsPassedInAnyPiecesIsFoundInTheSameWay) {
+  std::mt19937 random(5);
+  const std::vector<std::string> stops = {"aab", "ba", "abb", "bbbb"};
+  for (int run = 0; run < 500; ++run) {
+    std::string text;
+    for (int i = 0; i < 24; ++i) text += random() % 2 == 0 ? 'a' : 'b';
+    const std::size_t passed = random() % text.size();
+    const auto scan = [&](bool in_pieces) {
+      StopScanner scanner(stops);
+      std::string shown;
+      for (std::size_t at = 0; at < text.size();) {
+        std::size_t end = at < passed ? passed : text.size();
+        if (in_pieces) end = std::min(end, at + 1 + random() % 3);
+        const std::string piece = text.substr(at, end - at);
+        shown += at < passed ? scanner.pass(piece) : scanner.push(piece);
+        at = end;
+      }
+      return shown + scanner.finish() + "|" + scanner.found().value_or("none");
+    };
+    ASSERT_EQ(scan(true), scan(false)) << text << " passed to " << passed;
+  }
+}
+
 TEST(StopScanner, WithoutStopStringsNothingIsHeldBack) {
   StopScanner scanner({"", ""});
   EXPECT_EQ(scanner.push("abc"), "abc");

@@ -1,5 +1,6 @@
 // One answer between text and tokens: what a batch is asked for it, and its tokens as text, in whole characters, with
-// nothing from a stop string on. One thread at a time.
+// nothing from a stop string on, or behind it. The answer continues its prompt: both texts joined are the text of all
+// tokens. One thread at a time.
 #pragma once
 
 #include <string>
@@ -11,6 +12,7 @@
 #include "session/loop_guard.h"
 #include "session/session.h"
 #include "session/stop_scanner.h"
+#include "session/told_tokens.h"
 #include "text/detokenizer.h"
 
 namespace espalier {
@@ -27,17 +29,21 @@ class TextStream {
   TextStream(const TextStream&) = delete;  // its request points to it
   TextStream& operator=(const TextStream&) = delete;
 
-  // This must outlive the answer.
+  // This must outlive the answer. What a stream does not know of (its drafts, its key, ...) may be added, and listeners
+  // it does not need.
   GenerateRequest request();
-  // The answer is complete, and what was kept back is said.
+  // The answer is complete, or has come as far as it could, and what was kept back is said. Once more does no harm.
   void finish();
   // Everything that was heard, once.
   TextResult take(const GenerateResult& generated);
 
  private:
   bool push(const GeneratedToken& token);
-  bool say(const GeneratedToken& token);
+  void say(const GeneratedToken& token);
+  void say_rest();
+  std::string scanned(const std::string& text);
   void emit(const std::string& part);
+  void tell_part();
 
   const ModelText* text_;
   TextOptions options_;
@@ -45,6 +51,10 @@ class TextStream {
   Detokenizer detokenizer_;
   StopScanner scanner_;
   LoopGuard guard_;
+  std::int64_t tokens_ = 0;     // so far
+  std::int64_t text_size_ = 0;  // of all that came out of them, said or not
+  ToldTokens told_;
+  TextPart part_;  // that has not been told
   TextResult result_;
 };
 

@@ -80,13 +80,23 @@ jinja::Context make_context(jinja::Guard& guard, std::span<const ChatMessage> me
 }  // namespace
 
 struct ChatTemplate::Program {
+  std::string source;
   jinja::Template text;
 };
 
-ChatTemplate::ChatTemplate(std::string_view source) : program_(new Program{jinja::Template(source)}) {}
+ChatTemplate::ChatTemplate(std::string_view source)
+    : program_(new Program{std::string(source), jinja::Template(source)}) {}
 ChatTemplate::~ChatTemplate() = default;
 ChatTemplate::ChatTemplate(ChatTemplate&&) noexcept = default;
 ChatTemplate& ChatTemplate::operator=(ChatTemplate&&) noexcept = default;
+
+const std::string& ChatTemplate::source() const {
+  return program_->source;
+}
+
+bool ChatTemplate::mentions_date() const {
+  return program_->source.find("strftime_now") != std::string::npos;
+}
 
 std::vector<TextPiece> ChatTemplate::render(std::span<const ChatMessage> messages,
                                             const ChatTemplateOptions& options) const {

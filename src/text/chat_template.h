@@ -41,6 +41,10 @@ class ChatTemplate {
   ChatTemplate(ChatTemplate&&) noexcept;
   ChatTemplate& operator=(ChatTemplate&&) noexcept;
 
+  const std::string& source() const;
+  // Whether it may ask for the date. To mention strftime_now is enough: a template that seldom asks does ask.
+  bool mentions_date() const;
+
   // The prompt. Adjacent pieces differ in allow_special; none is empty. Roles and contents are user text throughout,
   // whatever the template does to them. Throws InputError when the template itself raises (raise_exception), uses
   // something unknown at run time or exceeds its bounds, and when a string is not valid UTF-8.

@@ -103,6 +103,14 @@ TEST(ChatTemplate, StringsInVariablesNeverAllowControlTokens) {
   EXPECT_FALSE(pieces[0].allow_special);
 }
 
+TEST(ChatTemplate, KnowsItsSourceAndWhetherItMayAskForTheDate) {
+  const std::string plain = "{{ messages[0].content }}";
+  const std::string dated = "{% if strftime_now is defined %}{{ strftime_now('%d') }}{% endif %}" + plain;
+  EXPECT_EQ(ChatTemplate(plain).source(), plain);
+  EXPECT_FALSE(ChatTemplate(plain).mentions_date());
+  EXPECT_TRUE(ChatTemplate(dated).mentions_date());
+}
+
 TEST(ChatTemplate, MalformedVariablesAreRefused) {
   const ChatTemplate echo("{{ x }}");
   EXPECT_THAT(error_of(echo, {}, {.variables_json = "{"}), HasSubstr("expected a JSON object"));

@@ -7,13 +7,19 @@ namespace espalier {
 Detokenizer::Detokenizer(const Tokenizer& tokenizer, bool skip_special)
     : tokenizer_(&tokenizer), skip_special_(skip_special) {}
 
-std::string Detokenizer::push(TokenId id) {
-  const bool skipped = skip_special_ && tokenizer_->is_special(id);
-  if (!skipped) {
-    pending_ += tokenizer_->bytes(id, first_);
-    first_ = false;
-  }
+void Detokenizer::continue_behind(std::span<const TokenId> ids) {
+  for (const TokenId id : ids) pass(id);
+}
+
+void Detokenizer::pass(TokenId id) {
+  if (!skips(id)) first_ = false;
   if (tokenizer_->starts_text_after(id)) first_ = true;
+}
+
+std::string Detokenizer::push(TokenId id) {
+  added_ = skips(id) ? std::string() : tokenizer_->bytes(id, first_);
+  pending_ += added_;
+  pass(id);
   return take_characters(pending_);
 }
 

@@ -168,11 +168,19 @@ Json json_of(const SamplingOptions& options) {
 }
 
 DrawOptions DrawOptions::of(const GenerateOptions& options) {
-  return {.sampling = options.sampling, .seed = options.seed, .max_tokens = options.max_tokens};
+  DrawOptions draw{.sampling = options.sampling, .seed = options.seed, .max_tokens = options.max_tokens};
+  if (options.min_tokens == 0) return draw;
+  draw.min_tokens = options.min_tokens;
+  draw.stop_tokens = options.stop_tokens;
+  return draw;
 }
 
 GenerateOptions DrawOptions::generate_options() const {
-  return {.sampling = sampling, .seed = seed, .max_tokens = max_tokens};
+  return {.sampling = sampling,
+          .seed = seed,
+          .max_tokens = max_tokens,
+          .stop_tokens = stop_tokens,
+          .min_tokens = min_tokens};
 }
 
 Json json_of(const DrawOptions& options) {
@@ -180,6 +188,9 @@ Json json_of(const DrawOptions& options) {
   object["logit_bias"] = bias_json(options.sampling);
   object["seed"] = options.seed;
   object["max_tokens"] = options.max_tokens;
+  if (options.min_tokens == 0) return object;
+  object["min_tokens"] = options.min_tokens;
+  object["stop_tokens"] = options.stop_tokens;
   return object;
 }
 
@@ -196,6 +207,10 @@ DrawOptions draw_options_from(const JsonField& field) {
   read_bias(field.at("logit_bias"), sampling);
   options.seed = field.at("seed").natural();
   options.max_tokens = count_from(field.at("max_tokens"));
+  if (const std::optional<JsonField> least = field.find("min_tokens")) {
+    options.min_tokens = count_from(*least, 1);
+    options.stop_tokens = tokens_from(field.at("stop_tokens"));
+  }
   try {
     check_options(sampling);
   } catch (const InputError& error) {

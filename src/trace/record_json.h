@@ -47,11 +47,13 @@ RoundTimes times_from(const JsonField& field);
 nlohmann::ordered_json json_of(const SamplingOptions& options);
 
 // What every draw of an answer depends on, besides the model, and the limit at which a replay stops. Tokens that end an
-// answer are not here: a replay has the answer.
+// answer are here only where the first ones cannot be such: otherwise a replay has the answer.
 struct DrawOptions {
   SamplingOptions sampling = {};
   std::uint64_t seed = 0;
   std::int64_t max_tokens = 0;
+  std::int64_t min_tokens = 0;
+  std::vector<std::int32_t> stop_tokens = {};  // none without min_tokens
 
   static DrawOptions of(const GenerateOptions& options);
   GenerateOptions generate_options() const;

@@ -120,6 +120,18 @@ TEST_F(ReplayTest, AnAnswerThatAStopStringEndedIsReplayedToTheSameEnd) {
   EXPECT_FALSE(replay_turn(model_, kOptions, turn).has_value());
 }
 
+TEST_F(ReplayTest, AnAnswerOfALeastLengthIsDrawnAgainAsItWas) {
+  const std::int32_t stop = turn_.tokens[3];
+  for (std::int64_t least : {0, 3, 10, 30}) {
+    const GenerateOptions options{.max_tokens = 24, .stop_tokens = {stop}, .min_tokens = least};
+    const TracedTurn turn = through_a_file(record_turn(model_, options, 5));
+    EXPECT_EQ(turn.draw.min_tokens, least);
+    EXPECT_GE(std::ssize(turn.tokens), std::min<std::int64_t>(least, 24));
+    const auto difference = replay_turn(model_, kOptions, turn);
+    EXPECT_FALSE(difference.has_value()) << least << ": " << difference->what;
+  }
+}
+
 TEST_F(ReplayTest, ATreeThatTheModelCannotRunIsRefused) {
   TracedTurn other = turn_;
   other.rounds[0].tree.append(other.rounds[0].tree.size() - 1, {.token = kVocabulary, .score = -1e6});

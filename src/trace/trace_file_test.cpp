@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/testing/sanitized.h"
 #include "format/testing/temporary_folder.h"
 #include "trace/testing/random_turn.h"
 #include "trace/trace_frame.h"
@@ -19,6 +20,7 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr int kTurns = 3;
+constexpr std::size_t kByteStep = kSanitized ? 7 : 1;
 
 TraceHeader header() {
   return {
@@ -78,7 +80,7 @@ TEST(TraceReader, ReadsWhatWasWritten) {
 
 TEST(TraceReader, ATraceCutAnywhereIsReadableUpToItsLastWholeTurn) {
   const WholeTrace trace;
-  for (std::size_t size = 0; size < trace.bytes.size(); ++size) {
+  for (std::size_t size = 0; size < trace.bytes.size(); size += kByteStep) {
     const auto cut = std::string_view(trace.bytes).substr(0, size);
     if (size < trace.ends[0]) {
       EXPECT_NE(refusal(cut), "accepted") << size;
@@ -96,7 +98,7 @@ TEST(TraceReader, ATraceCutAnywhereIsReadableUpToItsLastWholeTurn) {
 
 TEST(TraceReader, AFlippedByteNeverGivesAnotherTurn) {
   const WholeTrace trace;
-  for (std::size_t at = trace.ends[0]; at < trace.bytes.size(); ++at) {
+  for (std::size_t at = trace.ends[0]; at < trace.bytes.size(); at += kByteStep) {
     std::string damaged = trace.bytes;
     damaged[at] = static_cast<char>(damaged[at] ^ 0x10);
     try {

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/testing/sanitized.h"
 #include "text/tokenizer.h"
 
 namespace espalier {
@@ -17,11 +18,7 @@ std::filesystem::path tokenizer_folder(std::string_view name);  // of tests/data
 std::vector<std::string> tokenizer_strings();
 
 // Sanitizers look at code, not at ids: there tests take every seventh string.
-#ifdef ESPALIER_SANITIZED
-inline constexpr std::size_t kStringStep = 7;
-#else
-inline constexpr std::size_t kStringStep = 1;
-#endif
+inline constexpr std::size_t kStringStep = kSanitized ? 7 : 1;
 
 // The strings whose ids differ from those stored in `name`, described; empty when all agree, with control tokens
 // recognised and without. At most ten are described.

@@ -1,0 +1,27 @@
+// How many positions a KV memory of so many bytes holds, and how long a context it allows: for whoever gives bytes
+// before there is a batch. Pure functions.
+#pragma once
+
+#include <cstdint>
+
+#include "decode/decoder_options.h"
+#include "model/transformer.h"
+
+namespace espalier {
+
+// K and V of one position in all memories of a batch: the teacher's and its drafters'.
+std::int64_t kv_position_bytes(const Transformer& model, DType kv_type, const Speculation& speculation);
+
+struct PoolSize {
+  std::int64_t positions = 0;  // for DecoderOptions::cache_positions
+  std::int64_t context = 0;    // for DecoderOptions::context: what was asked for, or what the pool holds beside the
+                               // reserve that an answer is admitted for
+};
+
+// The pool of a batch with these options that takes up to `bytes`: no more than `parallel` whole contexts need, in
+// whole blocks. options.cache_positions is not looked at. Throws InputError with what one position would need where the
+// pool has room for none.
+PoolSize pool_of_bytes(const Transformer& model, const DecoderOptions& options, const Speculation& speculation,
+                       std::int64_t bytes);
+
+}  // namespace espalier
