@@ -50,7 +50,7 @@ endif()
 
 # Fuzzers follow the branches of what reads outside data. Only those folders count them (what -fsanitize=fuzzer-no-link
 # adds), so that the sanitized tests, which run out of the same build, do not pay for it in the kernels.
-set(ESPALIER_FUZZED_FOLDERS base format text trace)
+set(ESPALIER_FUZZED_FOLDERS base format text trace engine serve_http serve_protocol)
 # Without tables for switches: clang 14 puts addresses of an inline function's counters into one outside of the function,
 # which then refers to what the linker has thrown away.
 set(ESPALIER_COVERAGE -fsanitize-coverage=inline-8bit-counters,indirect-calls,trace-cmp,pc-table -fno-jump-tables)
@@ -156,4 +156,15 @@ function(espalier_library name)
       add_dependencies(logic_tests ${name}_test)
     endif()
   endif()
+endfunction()
+
+# espalier_read_files(VARIABLE FILE...): the texts of the files, joined. CMake runs again when one of them changes.
+function(espalier_read_files variable)
+  set(text)
+  foreach(path ${ARGN})
+    file(READ ${path} part)
+    string(APPEND text "${part}")
+  endforeach()
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${ARGN})
+  set(${variable} "${text}" PARENT_SCOPE)
 endfunction()

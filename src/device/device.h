@@ -143,6 +143,10 @@ class Device {
   virtual std::span<const std::int64_t> row_buckets() const { return {}; }
   virtual MemoryLayout memory_layout() const { return {}; }
   virtual bool row_independent() const { return true; }
+  // The order in which a linear of float weights adds, and what it takes x as: a word each, without spaces. On devices
+  // with equal words such a linear has equal bits. These are the contract's own; all else has one order everywhere.
+  virtual std::string_view float_order() const { return "ascending"; }
+  virtual std::string_view activations() const { return "f32"; }
   // Whether attention is faster, or only possible, with a dense mask in the tables of a step.
   virtual bool prefers_dense_mask() const { return false; }
 

@@ -7,6 +7,7 @@
 #include <limits>
 #include <vector>
 
+#include "device/checked/checked_device.h"
 #include "device/conformance/random_values.h"
 #include "device/passing_device.h"
 #include "device/reference/reference_device.h"
@@ -172,10 +173,24 @@ class DeclaringDevice final : public PassingDevice {
   using PassingDevice::PassingDevice;
   std::span<const std::int64_t> row_buckets() const override { return kBuckets; }
   MemoryLayout memory_layout() const override { return {.alignment = 32, .slack = 8}; }
+  std::string_view float_order() const override { return "tiles"; }
+  std::string_view activations() const override { return "bf16"; }
 
  private:
   static constexpr std::int64_t kBuckets[] = {1, 8, 16};
 };
+
+TEST_F(DeviceContract, WhoeverStandsBeforeADeviceSaysItsOrderOfFloatSums) {
+  EXPECT_EQ(device_->float_order(), "ascending");
+  EXPECT_EQ(device_->activations(), "f32");
+  const auto declaring = std::make_unique<DeclaringDevice>(*device_);
+  const PassingDevice passing(static_cast<Device&>(*declaring));  // no copy of it
+  EXPECT_EQ(passing.float_order(), "tiles");
+  EXPECT_EQ(passing.activations(), "bf16");
+  const auto checked = make_checked_device(std::make_unique<DeclaringDevice>(*device_), {});
+  EXPECT_EQ(checked->float_order(), "tiles");
+  EXPECT_EQ(checked->activations(), "bf16");
+}
 
 TEST_F(DeviceContract, RowsArePaddedToWhatTheDeviceDeclares) {
   EXPECT_EQ(bucket_for(*device_, 7), 7) << "any number of rows";

@@ -19,6 +19,8 @@ class PassingDevice : public Device {
   std::span<const std::int64_t> row_buckets() const override { return inner_->row_buckets(); }
   MemoryLayout memory_layout() const override { return inner_->memory_layout(); }
   bool row_independent() const override { return inner_->row_independent(); }
+  std::string_view float_order() const override { return inner_->float_order(); }
+  std::string_view activations() const override { return inner_->activations(); }
   bool prefers_dense_mask() const override { return inner_->prefers_dense_mask(); }
 
  protected:

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "device/conformance/remote_device.h"
 #include "device/reference/reference_device.h"
 
 namespace espalier {
@@ -50,6 +51,22 @@ TEST_F(TimedDeviceTest, TellsLinearsFromOtherOps) {
   normalise();
   const OpSeconds norm = device_->stop();
   EXPECT_EQ(norm.linear + norm.attention, 0);
+}
+
+TEST_F(TimedDeviceTest, WaitsForADeviceWithMemoryOfItsOwn) {
+  device_ = std::make_unique<TimedDevice>(make_remote_device(make_reference_device()));
+  Tensor x = device_->tensor(DType::f32, {1, 64}), y = device_->tensor(DType::f32, {1, 64});
+  const std::vector<float> ones(64, 1.0f);
+  upload<float>(*device_, ones, x);
+  const WeightPart part{DType::f32, 1, 64, std::as_bytes(std::span(ones))};
+  const auto weight = device_->load_weight({&part, 1});
+  const Projection projection{weight.get(), {}, y.view.columns(0, 1)};
+  device_->start();
+  device_->linear(x, {&projection, 1});
+  EXPECT_GT(device_->stop().linear, 0);
+  std::vector<float> sum(1);
+  download<float>(*device_, y.view.columns(0, 1), sum);
+  EXPECT_EQ(sum[0], 64.0f);
 }
 
 TEST_F(TimedDeviceTest, CountsOnlyBetweenStartAndStop) {

@@ -79,6 +79,8 @@ class RulesOnADevice final : public CheckedDevice {
   }
   MemoryLayout memory_layout() const override { return ascend() ? kAscendLayout : inner_->memory_layout(); }
   bool row_independent() const override { return inner_->row_independent(); }
+  std::string_view float_order() const override { return inner_->float_order(); }
+  std::string_view activations() const override { return inner_->activations(); }
   bool prefers_dense_mask() const override { return ascend() || inner_->prefers_dense_mask(); }
 
   const CheckedCounts& counts() const override { return counts_; }

@@ -8,6 +8,7 @@
 #include <tuple>
 #include <vector>
 
+#include "base/testing/sanitized.h"
 #include "device/conformance/attention_scenario.h"
 #include "device/conformance/conformance.h"
 
@@ -47,17 +48,12 @@ class AttentionConformance : public testing::TestWithParam<std::tuple<DeviceUnde
 };
 
 // Sanitizers look at code: there the devices that treat all types alike have one of them.
-#ifdef ESPALIER_SANITIZED
-constexpr bool kSanitizedBuild = true;
-#else
-constexpr bool kSanitizedBuild = false;
-#endif
 
 std::vector<std::tuple<DeviceUnderTest, DType>> devices_and_types() {
   std::vector<std::tuple<DeviceUnderTest, DType>> all;
   for (const DeviceUnderTest& device : devices_under_test())
     for (DType type : {DType::f16, DType::bf16, DType::f32})
-      if (!kSanitizedBuild || type == DType::f16 || device.name.find("cpu") != std::string::npos)
+      if (!kSanitized || type == DType::f16 || device.name.find("cpu") != std::string::npos)
         all.emplace_back(device, type);
   return all;
 }
@@ -71,7 +67,7 @@ INSTANTIATE_TEST_SUITE_P(Devices, AttentionConformance, testing::ValuesIn(device
 TEST_P(AttentionConformance, AllFormsGiveTheBitsOfTheReferenceListsWhereverTheBlocksLie) {
   std::uint64_t seed = 0, placement = 1;
   for (const ScenarioShape& shape : shapes())
-    for (int repeat = 0; repeat < (kSanitizedBuild ? 1 : 2); ++repeat) {
+    for (int repeat = 0; repeat < (kSanitized ? 1 : 2); ++repeat) {
       SCOPED_TRACE(testing::Message() << shape.rows << " rows, block size " << shape.block_size << ", seed " << ++seed);
       const AttentionScenario scenario(shape, seed);
       const std::vector<float> expected = run_attention(test_.judge(), scenario, type(), AttentionForm::lists, 1);

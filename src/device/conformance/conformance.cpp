@@ -3,11 +3,14 @@
 #include <numeric>
 #include <set>
 
+#include "base/testing/sanitized.h"
 #include "device/checked/checked_device.h"
 #include "device/conformance/faulty_device.h"
 #include "device/conformance/recording_device.h"
 #include "device/conformance/remote_device.h"
 #include "device/cpu/cpu_device.h"
+#include "device/cuda/cuda_device.h"
+#include "device/cuda/emulated/emulated_cuda_device.h"
 #include "device/reference/reference_device.h"
 
 namespace espalier {
@@ -30,9 +33,13 @@ std::vector<DeviceUnderTest> devices_under_test() {
       {"checked_cpu", [] { return make_checked_device(make_cpu_device({.threads = 2})); }},
   };
   for (const Isa isa : supported_isas())
-    for (const int threads : {1, 2, 3, 4})
+    for (const int threads : kSanitized ? std::vector{1, 3} : std::vector{1, 2, 3, 4})
       devices.push_back({"cpu_" + std::string(name(isa)) + "_" + std::to_string(threads),
                          [=] { return make_cpu_device({.threads = threads, .isa = isa}); }});
+#ifndef ESPALIER_SANITIZED  // which do not follow a thread from stack to stack
+  devices.push_back({"emulated_cuda", [] { return make_emulated_cuda_device(); }});
+#endif
+  if (cuda::list_devices().problem.empty()) devices.push_back({"cuda", [] { return cuda::make_device(); }});
   return devices;
 }
 

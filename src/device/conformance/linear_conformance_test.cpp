@@ -114,6 +114,17 @@ TEST_P(LinearConformance, SeveralProductsOfOneInputAndMixedStacks) {
   test_.expect_conforming(linear_of(random_.values(rows * inputs), weights), rows, true);
 }
 
+// So many that a device with a kernel for every amount of work uses each of them.
+TEST_P(LinearConformance, ManyRowsOfManyOutputs) {
+  const std::string& device = std::get<0>(GetParam()).name;
+  if (device.find("cuda") == std::string::npos) GTEST_SKIP() << "has no such kernels";
+  const std::vector<std::int64_t> inputs = input_sizes(type());
+  HostWeight weight{.inputs = inputs.back() > 512 ? 512 : inputs.back()};
+  weight.stack(random_, type(), device.find("emulated") == std::string::npos ? 4101 : 245);
+  for (std::int64_t rows : {1, 12, 30, 60, 260})
+    test_.expect_conforming(linear_of(random_.values(rows * weight.inputs), {weight}), rows, true);
+}
+
 TEST_P(LinearConformance, NanInfinityZeroAndTinyRows) {
   const std::int64_t inputs = input_sizes(type()).back(), rows = test_.row_count(8);
   HostWeight weight{.inputs = inputs};

@@ -48,6 +48,8 @@ class RemoteDevice final : public Device {
         name_("remote(" + std::string(inner_->name()) + ")") {}
 
   std::string_view name() const override { return name_; }
+  std::string_view float_order() const override { return inner_->float_order(); }
+  std::string_view activations() const override { return inner_->activations(); }
 
  private:
   void done(std::string_view op, const View& output) {

@@ -1,0 +1,131 @@
+#include "device/cuda/cuda_device.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "device/cuda/memory.h"
+#include "device/cuda/op_queue.h"
+#include "device/cuda/recorded_steps.h"
+#include "device/cuda/weights.h"
+
+namespace espalier::cuda {
+namespace {
+
+constexpr int kProgrammaticGeneration = 9;  // kernels that wait for those before them themselves
+
+class Stream {
+ public:
+  explicit Stream(int device) {
+    check_cuda(cudaSetDevice(device), "cudaSetDevice");
+    check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
+  }
+  ~Stream() { cudaStreamDestroy(stream_); }
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+  operator cudaStream_t() const { return stream_; }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+};
+
+class CudaDevice final : public Device {
+ public:
+  CudaDevice(const Options& options, const DeviceInfo& gpu)
+      : options_(options),
+        isa_("sm_" + gpu.capability),
+        stream_(options.index),
+        staging_(stream_),
+        queue_({stream_, options.programmatic && gpu.generation >= kProgrammaticGeneration, gpu.processors,
+                options.ring_kilobytes},
+               options.fused) {}
+  ~CudaDevice() override { cudaStreamSynchronize(stream_); }
+
+  std::string_view name() const override { return "cuda"; }
+  std::string_view isa() const override { return isa_; }
+
+ private:
+  // The GPU is chosen by each thread of the host for itself, so every call chooses it.
+  void enter() const { check_cuda(cudaSetDevice(options_.index), "cudaSetDevice"); }
+  OpQueue& queue() {
+    enter();
+    return queue_;
+  }
+
+  // --- memory -------------------------------------------------------------------------------------------------------
+  std::unique_ptr<Buffer> do_allocate(std::size_t bytes) override {
+    enter();
+    return std::make_unique<DeviceBuffer>(bytes);
+  }
+  void do_upload(std::span<const std::byte> from, View to) override {
+    enter();
+    staging_.upload(from, to.data());
+  }
+  void do_download(std::span<const Download> parts) override {
+    enter();
+    for (const auto& [from, to] : parts) staging_.download(from.data(), to);
+    staging_.finish();
+  }
+  std::unique_ptr<const Weight> do_load_weight(std::span<const WeightPart> parts) override {
+    enter();
+    return std::make_unique<CudaWeight>(parts, staging_, stream_);
+  }
+
+  // --- steps --------------------------------------------------------------------------------------------------------
+  std::unique_ptr<Recordings> do_make_recordings() override { return std::make_unique<RecordedSteps>(stream_); }
+  void do_step(Recordings& recordings, const StepKey& key, const std::function<void()>& ops) override {
+    const auto in_queue = [&] { queue().step(ops); };
+    if (!options_.recorded) return in_queue();
+    auto* const steps = dynamic_cast<RecordedSteps*>(&recordings);
+    check(steps != nullptr, "step: recordings of another device");
+    enter();
+    steps->run(key, in_queue);
+  }
+
+  // --- ops ----------------------------------------------------------------------------------------------------------
+  void do_embed(const Weight& table, ConstView token, View y) override { queue().embed(table, token, y); }
+  void do_rms_norm(ConstView x, ConstView w, float eps, View y) override { queue().rms_norm(x, w, eps, y); }
+  void do_linear(ConstView x, std::span<const Projection> projections) override { queue().linear(x, projections); }
+  void do_rope(View x, ConstView position, ConstView cosine, ConstView sine) override {
+    queue().rope(x, position, cosine, sine);
+  }
+  void do_kv_write(ConstView k, ConstView v, ConstView slot, const KvViews& kv) override {
+    queue().kv_write(k, v, slot, kv);
+  }
+  void do_kv_copy(std::span<const KvViews> layers, ConstView from, ConstView to) override {
+    queue().kv_copy(layers, from, to);
+  }
+  void do_attention(ConstView q, const KvViews& kv, const RowTables& rows, float scale, View out) override {
+    queue().attention(q, kv, rows, scale, out);
+  }
+  // One kernel for both: here `eager` says that the mask decides which keys a row sees (docs/modes.md).
+  void do_attention_eager(ConstView q, const KvViews& kv, const RowTables& rows, float scale, View out) override {
+    queue().attention(q, kv, rows, scale, out);
+  }
+  void do_swiglu(ConstView x, View y) override { queue().swiglu(x, y); }
+  void do_silu(View x) override { queue().silu(x); }
+  void do_add(View x, ConstView y) override { queue().add(x, y); }
+  void do_gather_rows(ConstView x, ConstView index, View y) override { queue().gather_rows(x, index, y); }
+  void do_argmax(ConstView x, View id) override { queue().argmax(x, id); }
+  void do_top_k(ConstView x, View value, View id) override { queue().top_k(x, value, id); }
+  void do_log_sum_exp(ConstView x, float scale, View y) override { queue().log_sum_exp(x, scale, y); }
+
+  Options options_;
+  std::string isa_;
+  Stream stream_;
+  Staging staging_;
+  OpQueue queue_;
+};
+
+}  // namespace
+
+std::unique_ptr<Device> make_device(const Options& options) {
+  const Devices devices = list_devices();
+  if (!devices.problem.empty()) device_error("CUDA: {}", devices.problem);
+  const auto found = std::ranges::find(devices.gpus, options.index, &DeviceInfo::index);
+  if (found == devices.gpus.end())
+    device_error("CUDA: no GPU {}: there are {}, from 0 on", options.index, devices.gpus.size());
+  if (!found->problem.empty()) device_error("CUDA: GPU {}, {}: {}", found->index, found->name, found->problem);
+  return std::make_unique<CudaDevice>(options, *found);
+}
+
+}  // namespace espalier::cuda

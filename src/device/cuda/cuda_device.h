@@ -1,0 +1,52 @@
+// The device for NVIDIA GPUs: the contract's bits, the reference device's, for every op and every type of weight
+// (docs/cuda.md). This header is all that the rest of the program sees of it; a build without nvcc has the same
+// functions (absent.cpp), which find no GPU.
+//
+// Everything runs asynchronously on one stream; download() waits. A step is recorded as a CUDA graph when its key comes
+// for the second time.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "device/device.h"
+
+namespace espalier::cuda {
+
+// A GPU as `espalier inspect --devices` shows it.
+struct DeviceInfo {
+  int index = 0;
+  std::string name = {};
+  std::string capability = {};  // "9.0"
+  int generation = 0;           // 9
+  int processors = 0;
+  std::size_t memory = 0;  // bytes
+  std::size_t free_memory = 0;
+  std::string problem = {};  // why it cannot be used; empty: it can
+};
+
+struct Devices {
+  std::vector<DeviceInfo> gpus = {};
+  std::string driver = {};   // the newest CUDA it knows, "13.0"; empty: none
+  std::string runtime = {};  // the CUDA this program was built with; empty: without
+  std::string problem = {};  // why there is none, in a line; empty: there is one that can be used
+};
+
+// Never throws for want of a GPU or a driver.
+Devices list_devices();
+
+// All but the index are for tests and measurements: none of them changes a bit.
+struct Options {
+  int index = 0;             // of the GPU
+  bool recorded = true;      // steps as graphs
+  bool fused = true;         // neighbours in a step as one kernel
+  int ring_kilobytes = 160;  // of a processor's shared memory, for what linears of few rows fetch ahead
+  bool programmatic = true;  // a kernel begins before the one ahead of it has ended, where the GPU can
+};
+
+// Throws DeviceError, in one line, where there is no such GPU or it cannot be used.
+std::unique_ptr<Device> make_device(const Options& options = {});
+
+}  // namespace espalier::cuda

@@ -1,0 +1,350 @@
+#include "device/cuda/emulated/cuda_on_host.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+#include <optional>
+#include <random>
+#include <stdexcept>
+#include <vector>
+
+uint3 threadIdx, blockIdx;
+dim3 blockDim, gridDim;
+
+// Leaves one stack for another: what a call must preserve is pushed, the old top is stored, the new one taken, and what
+// was pushed there comes back. swapcontext would ask the kernel for the signal mask every time.
+extern "C" void espalier_switch_stack(void** old_top, void* new_top);
+#if defined(__aarch64__)
+asm(R"(
+.text
+.globl espalier_switch_stack
+.type espalier_switch_stack, %function
+espalier_switch_stack:
+  sub sp, sp, #160
+  stp x19, x20, [sp, #0]
+  stp x21, x22, [sp, #16]
+  stp x23, x24, [sp, #32]
+  stp x25, x26, [sp, #48]
+  stp x27, x28, [sp, #64]
+  stp x29, x30, [sp, #80]
+  stp d8, d9, [sp, #96]
+  stp d10, d11, [sp, #112]
+  stp d12, d13, [sp, #128]
+  stp d14, d15, [sp, #144]
+  mov x9, sp
+  str x9, [x0]
+  mov sp, x1
+  ldp x19, x20, [sp, #0]
+  ldp x21, x22, [sp, #16]
+  ldp x23, x24, [sp, #32]
+  ldp x25, x26, [sp, #48]
+  ldp x27, x28, [sp, #64]
+  ldp x29, x30, [sp, #80]
+  ldp d8, d9, [sp, #96]
+  ldp d10, d11, [sp, #112]
+  ldp d12, d13, [sp, #128]
+  ldp d14, d15, [sp, #144]
+  add sp, sp, #160
+  ret
+)");
+#else
+asm(R"(
+.text
+.globl espalier_switch_stack
+.type espalier_switch_stack, @function
+espalier_switch_stack:
+  pushq %rbp
+  pushq %rbx
+  pushq %r12
+  pushq %r13
+  pushq %r14
+  pushq %r15
+  movq %rsp, (%rdi)
+  movq %rsi, %rsp
+  popq %r15
+  popq %r14
+  popq %r13
+  popq %r12
+  popq %rbx
+  popq %rbp
+  ret
+)");
+#endif
+
+namespace espalier::cuda_on_host {
+namespace {
+
+constexpr std::size_t kStackBytes = 128 << 10;
+constexpr int kNamedBarriers = 16;
+
+struct Barrier {
+  int arrived = 0;
+  std::uint64_t generation = 0;
+
+  // Whether this arrival completes it.
+  bool arrive(int expected) {
+    if (++arrived < expected) return false;
+    arrived = 0;
+    ++generation;
+    return true;
+  }
+};
+
+struct Warp {
+  Barrier barrier;
+  int lanes = 0;
+  alignas(16) std::byte slots[2][32 * 64];
+};
+
+// A thread of a block, on a stack of its own.
+struct Fibre {
+  void* top = nullptr;  // of its stack, while it does not run
+  std::unique_ptr<std::byte[]> stack = std::unique_ptr<std::byte[]>(new std::byte[kStackBytes]);
+  uint3 index{};
+  Warp* warp = nullptr;
+  int parity = 0;
+  bool done = false;
+  const Barrier* waits_for = nullptr;
+  std::uint64_t generation = 0;
+
+  bool can_run() const { return !done && (waits_for == nullptr || waits_for->generation != generation); }
+};
+
+// The one block that runs. State at namespace scope, against the rule: threadIdx and its like are that in CUDA.
+struct RunningBlock {
+  void* scheduler = nullptr;                   // the top of the stack that the blocks were started from
+  std::vector<std::unique_ptr<Fibre>> fibres;  // as many as the largest block had
+  std::vector<Warp> warps;
+  std::size_t threads = 0;
+  Fibre* current = nullptr;
+  Barrier barrier;
+  Barrier named[kNamedBarriers];
+  std::unique_ptr<std::max_align_t[]> shared;
+  std::size_t shared_bytes = 0;
+  const std::function<void()>* body = nullptr;
+  std::minstd_rand random{1};
+};
+RunningBlock block;
+
+void run_fibre() {
+  (*block.body)();
+  block.current->done = true;
+  espalier_switch_stack(&block.current->top, block.scheduler);
+  std::abort();  // nobody runs it again
+}
+
+// A stack from which the first switch goes to run_fibre.
+void* fresh_stack(std::byte* stack) {
+  auto top = reinterpret_cast<std::uintptr_t>(stack + kStackBytes) / 64 * 64 - 256;
+  auto* const saved = reinterpret_cast<void**>(top);
+#if defined(__aarch64__)
+  std::fill_n(saved, 20, nullptr);
+  saved[11] = reinterpret_cast<void*>(&run_fibre);  // x30
+#else
+  std::fill_n(saved, 8, nullptr);
+  saved[6] = reinterpret_cast<void*>(&run_fibre);  // behind six registers; then a call's return address, which is none
+#endif
+  return saved;
+}
+
+void wait(const Barrier& barrier, std::uint64_t generation) {
+  Fibre& self = *block.current;
+  self.waits_for = &barrier;
+  self.generation = generation;
+  espalier_switch_stack(&self.top, block.scheduler);
+  self.waits_for = nullptr;
+}
+
+void meet(Barrier& barrier, int expected) {
+  const std::uint64_t generation = barrier.generation;
+  if (!barrier.arrive(expected)) wait(barrier, generation);
+}
+
+void prepare_fibre(std::size_t i) {
+  while (block.fibres.size() <= i) block.fibres.push_back(std::make_unique<Fibre>());
+  Fibre& fibre = *block.fibres[i];
+  fibre.top = fresh_stack(fibre.stack.get());
+  const auto index = static_cast<unsigned>(i);
+  fibre.index = {index % blockDim.x, index / blockDim.x, 0};
+  fibre.warp = &block.warps[i / 32];
+  ++fibre.warp->lanes;
+  fibre.parity = 0;
+  fibre.done = false;
+  fibre.waits_for = nullptr;
+}
+
+void run_block(std::size_t threads) {
+  block.threads = threads;
+  block.warps.assign((threads + 31) / 32, Warp{});
+  block.barrier = {};
+  for (Barrier& barrier : block.named) barrier = {};
+  for (std::size_t i = 0; i < threads; ++i) prepare_fibre(i);
+  std::vector<Fibre*> order;
+  for (std::size_t i = 0; i < threads; ++i) order.push_back(block.fibres[i].get());
+  std::shuffle(order.begin(), order.end(), block.random);
+  for (std::size_t left = threads; left > 0;) {
+    bool moved = false;
+    for (Fibre* fibre : order) {
+      if (!fibre->can_run()) continue;
+      block.current = fibre;
+      threadIdx = fibre->index;
+      espalier_switch_stack(&block.scheduler, fibre->top);
+      moved = true;
+      if (fibre->done) --left;
+    }
+    if (!moved) throw std::logic_error("cuda on the host: threads of a block wait for each other for ever");
+  }
+}
+
+std::optional<std::vector<std::function<void()>>> capture;
+
+}  // namespace
+
+void run_grid(dim3 grid, dim3 threads, std::size_t shared_bytes, const std::function<void()>& thread) {
+  gridDim = grid;
+  blockDim = threads;
+  block.body = &thread;
+  if (shared_bytes > block.shared_bytes) {
+    block.shared.reset(new std::max_align_t[shared_bytes / sizeof(std::max_align_t) + 1]);
+    block.shared_bytes = shared_bytes;
+  }
+  for (unsigned z = 0; z < grid.z; ++z)
+    for (unsigned y = 0; y < grid.y; ++y)
+      for (unsigned x = 0; x < grid.x; ++x) {
+        blockIdx = {x, y, z};
+        if (block.shared) std::memset(block.shared.get(), 0xff, shared_bytes);  // NaN
+        run_block(std::size_t{threads.x} * threads.y);
+      }
+}
+
+std::byte* dynamic_shared_memory() {
+  return reinterpret_cast<std::byte*>(block.shared.get());
+}
+
+void barrier_of_block() {
+  meet(block.barrier, static_cast<int>(block.threads));
+}
+
+void named_barrier(int id, int threads, bool waits) {
+  Barrier& barrier = block.named[id];
+  if (waits)
+    meet(barrier, threads);
+  else
+    barrier.arrive(threads);
+}
+
+const std::byte* exchange(const void* mine, std::size_t bytes) {
+  Fibre& self = *block.current;
+  Warp& warp = *self.warp;
+  self.parity ^= 1;
+  std::byte* const slots = warp.slots[self.parity];
+  std::memcpy(slots + (self.index.x & 31u) * bytes, mine, bytes);
+  meet(warp.barrier, warp.lanes);
+  return slots;
+}
+
+void enqueue(std::function<void()> work) {
+  if (capture)
+    capture->push_back(std::move(work));
+  else
+    work();
+}
+
+}  // namespace espalier::cuda_on_host
+
+// --- the runtime -----------------------------------------------------------------------------------------------------
+namespace {
+
+using Work = std::vector<std::function<void()>>;
+
+}  // namespace
+
+const char* cudaGetErrorString(cudaError_t error) {
+  return error == cudaSuccess ? "no error" : "out of memory";
+}
+cudaError_t cudaGetLastError() {
+  return cudaSuccess;
+}
+cudaError_t cudaGetDeviceCount(int* count) {
+  *count = 1;
+  return cudaSuccess;
+}
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
+  *properties = {"emulated", 8, 0, 2, std::size_t{1} << 30};
+  return cudaSuccess;
+}
+cudaError_t cudaDriverGetVersion(int* version) {
+  *version = 13000;
+  return cudaSuccess;
+}
+cudaError_t cudaRuntimeGetVersion(int* version) {
+  *version = 13000;
+  return cudaSuccess;
+}
+cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
+  *free = *total = std::size_t{1} << 30;
+  return cudaSuccess;
+}
+cudaError_t cudaSetDevice(int) {
+  return cudaSuccess;
+}
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+  *stream = nullptr;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamDestroy(cudaStream_t) {
+  return cudaSuccess;
+}
+cudaError_t cudaStreamSynchronize(cudaStream_t) {
+  return cudaSuccess;
+}
+cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
+  *memory = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
+  return *memory == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
+}
+cudaError_t cudaFree(void* memory) {
+  std::free(memory);
+  return cudaSuccess;
+}
+cudaError_t cudaMallocHost(void** memory, std::size_t bytes) {
+  return cudaMalloc(memory, bytes);
+}
+cudaError_t cudaFreeHost(void* memory) {
+  return cudaFree(memory);
+}
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind, cudaStream_t) {
+  espalier::cuda_on_host::enqueue([=] { std::memcpy(to, from, bytes); });
+  return cudaSuccess;
+}
+cudaError_t cudaMemset(void* memory, int value, std::size_t bytes) {
+  std::memset(memory, value, bytes);
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceSynchronize() {
+  return cudaSuccess;
+}
+cudaError_t cudaStreamBeginCapture(cudaStream_t, cudaStreamCaptureMode) {
+  espalier::cuda_on_host::capture.emplace();
+  return cudaSuccess;
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t, cudaGraph_t* graph) {
+  *graph = new Work(std::move(*espalier::cuda_on_host::capture));
+  espalier::cuda_on_host::capture.reset();
+  return cudaSuccess;
+}
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long) {
+  *executable = new Work(*static_cast<Work*>(graph));
+  return cudaSuccess;
+}
+cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t) {
+  for (const auto& work : *static_cast<Work*>(executable)) work();
+  return cudaSuccess;
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  delete static_cast<Work*>(graph);
+  return cudaSuccess;
+}
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) {
+  delete static_cast<Work*>(executable);
+  return cudaSuccess;
+}

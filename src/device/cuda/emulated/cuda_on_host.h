@@ -1,0 +1,167 @@
+// What the kernels of device/cuda use of CUDA, on a processor: every thread of a block is a fibre that runs until it
+// waits for the others, the blocks of a grid run one after the other, and a launch returns when it has finished. Slow,
+// and exact: the arithmetic is IEEE, as the kernels ask for it. Threads run in a shuffled order, so that a barrier that
+// is missing shows. One thread of the host at a time.
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline
+#define __shared__ static
+#define __launch_bounds__(...)
+#define __grid_constant__
+#ifndef __restrict__
+#define __restrict__ __restrict
+#endif
+
+struct uint3 {
+  unsigned x, y, z;
+};
+struct dim3 {
+  unsigned x = 1, y = 1, z = 1;
+};
+struct alignas(8) uint2 {
+  unsigned x, y;
+};
+struct alignas(16) uint4 {
+  unsigned x, y, z, w;
+};
+struct alignas(16) float4 {
+  float x, y, z, w;
+};
+inline float4 make_float4(float x, float y, float z, float w) {
+  return {x, y, z, w};
+}
+inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) {
+  return {x, y, z, w};
+}
+
+extern uint3 threadIdx, blockIdx;
+extern dim3 blockDim, gridDim;
+
+namespace espalier::cuda_on_host {
+
+void run_grid(dim3 grid, dim3 block, std::size_t shared_bytes, const std::function<void()>& thread);
+std::byte* dynamic_shared_memory();
+void barrier_of_block();
+// Meets 64 or so threads of a block at barrier `id`; a thread that only arrives does not wait.
+void named_barrier(int id, int threads, bool waits);
+// Every lane of a warp brings `bytes`; returns those of all 32, one after the other.
+const std::byte* exchange(const void* mine, std::size_t bytes);
+
+template <typename T>
+const T* exchanged(const T& mine) {
+  return reinterpret_cast<const T*>(exchange(&mine, sizeof(T)));
+}
+
+}  // namespace espalier::cuda_on_host
+
+inline void __syncthreads() {
+  espalier::cuda_on_host::barrier_of_block();
+}
+inline void __syncwarp() {
+  espalier::cuda_on_host::exchanged(0);
+}
+template <typename T>
+T __shfl_sync(unsigned, T value, int lane) {
+  return espalier::cuda_on_host::exchanged(value)[lane & 31];
+}
+template <typename T>
+T __shfl_xor_sync(unsigned, T value, int lanes) {
+  return espalier::cuda_on_host::exchanged(value)[(threadIdx.x & 31u) ^ static_cast<unsigned>(lanes)];
+}
+
+inline unsigned __float_as_uint(float x) {
+  unsigned bits;
+  std::memcpy(&bits, &x, sizeof bits);
+  return bits;
+}
+inline float __uint_as_float(unsigned bits) {
+  float x;
+  std::memcpy(&x, &bits, sizeof x);
+  return x;
+}
+inline int __float_as_int(float x) {
+  return static_cast<int>(__float_as_uint(x));
+}
+inline float __int_as_float(int bits) {
+  return __uint_as_float(static_cast<unsigned>(bits));
+}
+inline unsigned long long __double_as_longlong(double x) {
+  unsigned long long bits;
+  std::memcpy(&bits, &x, sizeof bits);
+  return bits;
+}
+inline double __longlong_as_double(unsigned long long bits) {
+  double x;
+  std::memcpy(&x, &bits, sizeof x);
+  return x;
+}
+template <typename T>
+T __ldg(const T* p) {
+  return *p;
+}
+template <typename T>
+T __ldcg(const T* p) {
+  return *p;
+}
+inline int atomicAdd(int* p, int more) {
+  const int before = *p;
+  *p += more;
+  return before;
+}
+inline void __threadfence() {}
+
+// --- the runtime -----------------------------------------------------------------------------------------------------
+enum cudaError_t { cudaSuccess, cudaErrorMemoryAllocation };
+enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice };
+using cudaStream_t = void*;
+using cudaGraph_t = void*;
+using cudaGraphExec_t = void*;
+enum cudaStreamCaptureMode { cudaStreamCaptureModeThreadLocal };
+struct cudaDeviceProp {
+  char name[256];
+  int major, minor, multiProcessorCount;
+  std::size_t totalGlobalMem;
+};
+inline constexpr unsigned cudaStreamNonBlocking = 1;
+
+const char* cudaGetErrorString(cudaError_t error);
+cudaError_t cudaGetLastError();
+cudaError_t cudaGetDeviceCount(int* count);
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
+cudaError_t cudaDriverGetVersion(int* version);
+cudaError_t cudaRuntimeGetVersion(int* version);
+cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total);
+cudaError_t cudaSetDevice(int device);
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
+cudaError_t cudaStreamDestroy(cudaStream_t stream);
+cudaError_t cudaStreamSynchronize(cudaStream_t stream);
+cudaError_t cudaMalloc(void** memory, std::size_t bytes);
+cudaError_t cudaFree(void* memory);
+cudaError_t cudaMallocHost(void** memory, std::size_t bytes);
+cudaError_t cudaFreeHost(void* memory);
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t stream);
+cudaError_t cudaMemset(void* memory, int value, std::size_t bytes);
+cudaError_t cudaDeviceSynchronize();
+// Launches are recorded between begin and end, and run by cudaGraphLaunch.
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long flags);
+cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream);
+cudaError_t cudaGraphDestroy(cudaGraph_t graph);
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable);
+
+namespace espalier::cuda_on_host {
+
+// Runs it, or records it where a capture is under way.
+void enqueue(std::function<void()> work);
+
+}  // namespace espalier::cuda_on_host

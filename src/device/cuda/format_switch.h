@@ -1,0 +1,42 @@
+// From a type known when the program runs to kernels compiled for it.
+#pragma once
+
+#include <stdexcept>
+#include <type_traits>
+
+#include "base/dtype.h"
+#include "device/cuda/scalar_math.h"
+
+namespace espalier::cuda {
+
+template <DType type>
+using FormatConstant = std::integral_constant<DType, type>;
+
+// Calls body with the constant of a block format.
+template <typename Body>
+auto with_format(DType type, const Body& body) {
+  switch (type) {
+    case DType::q4_0: return body(FormatConstant<DType::q4_0>{});
+    case DType::q4_1: return body(FormatConstant<DType::q4_1>{});
+    case DType::q5_0: return body(FormatConstant<DType::q5_0>{});
+    case DType::q5_1: return body(FormatConstant<DType::q5_1>{});
+    case DType::q8_0: return body(FormatConstant<DType::q8_0>{});
+    case DType::q4_k: return body(FormatConstant<DType::q4_k>{});
+    case DType::q5_k: return body(FormatConstant<DType::q5_k>{});
+    case DType::q6_k: return body(FormatConstant<DType::q6_k>{});
+    default: throw std::logic_error("cuda: not a block format");
+  }
+}
+
+// Calls body with the element type of plain numbers.
+template <typename Body>
+auto with_element(DType type, const Body& body) {
+  switch (type) {
+    case DType::f32: return body(F32Element{});
+    case DType::f16: return body(F16Element{});
+    case DType::bf16: return body(Bf16Element{});
+    default: throw std::logic_error("cuda: not a type of plain numbers");
+  }
+}
+
+}  // namespace espalier::cuda

@@ -1,0 +1,169 @@
+// What kernels share: how they are launched, the memory of a block, warps' collective instructions. For .cu files.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "device/cuda/api.h"
+#include "device/cuda/errors.h"
+#include "device/cuda/kernels.h"
+
+namespace espalier::cuda {
+
+inline constexpr unsigned kAllLanes = 0xffffffffu;
+inline constexpr int kWarp = 32;
+
+struct Launch {
+  dim3 grid;
+  unsigned threads = 128;  // of a block; a multiple of 32
+  std::size_t shared_bytes = 0;
+};
+
+inline unsigned blocks_for(std::int64_t items, std::int64_t per_block) {
+  return static_cast<unsigned>((items + per_block - 1) / per_block);
+}
+
+#ifdef ESPALIER_CUDA_EMULATED
+
+template <typename... Parameters, typename... Arguments>
+void launch(Queue, const char*, void (*kernel)(Parameters...), const Launch& how, Arguments... arguments) {
+  cuda_on_host::enqueue([=] {
+    cuda_on_host::run_grid(how.grid, {how.threads, 1, 1}, how.shared_bytes, [&] { kernel(arguments...); });
+  });
+}
+
+inline void wait_for_earlier_kernels() {}
+inline void settle(float&, float&) {}
+
+template <typename T>
+T* shared_memory() {
+  return reinterpret_cast<T*>(cuda_on_host::dynamic_shared_memory());
+}
+template <int barrier>
+void arrive_at(int threads) {
+  cuda_on_host::named_barrier(barrier, threads, false);
+}
+template <int barrier>
+void wait_at(int threads) {
+  cuda_on_host::named_barrier(barrier, threads, true);
+}
+
+inline void copy_ahead(void* shared, const void* global) {
+  std::memcpy(shared, global, 16);
+}
+inline void end_of_copies() {}
+template <int groups>
+void wait_for_copies() {}
+
+// c = start + a * b with a [16, words * 16], b [words * 16, 8] of signed bytes, as fragments of the 32 lanes.
+template <int words>
+void multiply_bytes_emulated(int (&c)[4], const std::uint32_t* a, const std::uint32_t* b, int start) {
+  struct Fragments {
+    std::int8_t a[2 * words][4], b[words][4];
+  } mine;
+  std::memcpy(mine.a, a, sizeof mine.a);
+  std::memcpy(mine.b, b, sizeof mine.b);
+  const Fragments* all = cuda_on_host::exchanged(mine);
+  const int group = static_cast<int>(threadIdx.x & 31u) / 4, pair = static_cast<int>(threadIdx.x & 31u) % 4;
+  for (int i = 0; i < 4; ++i) {
+    const int upper = i / 2, column = 2 * pair + i % 2;
+    c[i] = start;
+    for (int word = 0; word < words; ++word)
+      for (int t = 0; t < 4; ++t)
+        for (int j = 0; j < 4; ++j)
+          c[i] += int{all[group * 4 + t].a[2 * word + upper][j]} * int{all[column * 4 + t].b[word][j]};
+  }
+}
+inline void multiply_bytes_32(int (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1, int start) {
+  const std::uint32_t b[2] = {b0, b1};
+  multiply_bytes_emulated<2>(c, a, b, start);
+}
+inline void multiply_bytes_16(int (&c)[4], std::uint32_t a0, std::uint32_t a1, std::uint32_t b0, int start) {
+  const std::uint32_t a[2] = {a0, a1};
+  multiply_bytes_emulated<1>(c, a, &b0, start);
+}
+
+#else
+
+template <typename... Parameters, typename... Arguments>
+void launch(Queue queue, const char* name, void (*kernel)(Parameters...), const Launch& how, Arguments... arguments) {
+  constexpr std::size_t kWithoutAsking = 48 << 10;
+  if (how.shared_bytes > kWithoutAsking)
+    check_cuda(
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(how.shared_bytes)),
+        name);
+  cudaLaunchAttribute early{};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = how.grid;
+  config.blockDim = dim3(how.threads);
+  config.dynamicSmemBytes = how.shared_bytes;
+  config.stream = queue.stream;
+  config.attrs = &early;
+  config.numAttrs = queue.programmatic ? 1 : 0;
+  check_cuda(cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...), name);
+}
+
+// Computes these now: the compiler moves no work from before this to behind a barrier that follows.
+__device__ inline void settle(float& a, float& b) {
+  asm volatile("" : "+f"(a), "+f"(b));
+}
+
+// Every kernel calls this before it reads or writes what others may have written or read: the kernels before it in the
+// queue have then ended. From here on the next one may come and wait in its turn.
+__device__ inline void wait_for_earlier_kernels() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+  asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+
+template <typename T>
+__device__ T* shared_memory() {
+  extern __shared__ __align__(16) unsigned char bytes_of_block[];
+  return reinterpret_cast<T*>(bytes_of_block);
+}
+template <int barrier>
+__device__ void arrive_at(int threads) {
+  asm volatile("bar.arrive %0, %1;" ::"n"(barrier), "r"(threads) : "memory");
+}
+template <int barrier>
+__device__ void wait_at(int threads) {
+  asm volatile("bar.sync %0, %1;" ::"n"(barrier), "r"(threads) : "memory");
+}
+
+// 16 bytes to shared memory, without waiting. Copies up to an end are a group; wait_for_copies<n> waits until at most
+// the last n groups are under way.
+__device__ inline void copy_ahead(void* shared, const void* global) {
+  const auto to = static_cast<std::uint32_t>(__cvta_generic_to_shared(shared));
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(global) : "memory");
+}
+__device__ inline void end_of_copies() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+template <int groups>
+__device__ void wait_for_copies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(groups) : "memory");
+}
+
+// c = start + a * b with a [16, 32], b [32, 8] of signed bytes, as fragments of the 32 lanes: lane 4 g + t has of a the
+// bytes 4 t to 4 t + 3 of rows g and g + 8, then 16 + 4 t of both; of b the same bytes of column g; of c columns 2 t
+// and 2 t + 1 of row g, then of row g + 8.
+__device__ inline void multiply_bytes_32(int (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1,
+                                         int start) {
+  asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+      "{%10, %10, %10, %10};"
+      : "=r"(c[0]), "=r"(c[1]), "=r"(c[2]), "=r"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "r"(start));
+}
+// The same with 16 bytes.
+__device__ inline void multiply_bytes_16(int (&c)[4], std::uint32_t a0, std::uint32_t a1, std::uint32_t b0, int start) {
+  asm("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%7, %7, %7, %7};"
+      : "=r"(c[0]), "=r"(c[1]), "=r"(c[2]), "=r"(c[3])
+      : "r"(a0), "r"(a1), "r"(b0), "r"(start));
+}
+
+#endif
+
+}  // namespace espalier::cuda

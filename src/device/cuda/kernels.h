@@ -1,0 +1,137 @@
+// The ops of device.h as launches on a stream: plain addresses in device memory, shapes already checked. One .cu file
+// for each family of ops.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/dtype.h"
+#include "device/cuda/api.h"
+
+namespace espalier::cuda {
+
+// Where ops go. programmatic: a kernel may begin before the one ahead of it has ended, and waits for it itself where
+// it first needs it (compute capability 9.0 and later).
+struct Queue {
+  cudaStream_t stream = nullptr;
+  bool programmatic = false;
+  int processors = 132;      // of the GPU: how many blocks of threads can be at work at once is a multiple of it
+  int ring_kilobytes = 160;  // shared memory of a processor that linears of few rows fetch ahead into
+};
+
+// A matrix of floats; stride: elements from one row to the next.
+struct Rows {
+  float* data = nullptr;
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;
+  std::int64_t stride = 0;
+};
+struct ConstRows {
+  const float* data = nullptr;
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;
+  std::int64_t stride = 0;
+};
+
+// --- weights.cu ------------------------------------------------------------------------------------------------------
+std::int64_t packed_bytes(DType type, std::int64_t outputs, std::int64_t inputs);
+void pack_weight(Queue queue, DType type, const std::byte* as_stored, std::int64_t outputs, std::int64_t inputs,
+                 std::byte* packed);
+// The rows of `token` that lie in this part: outputs [first, first + outputs).
+struct EmbedPart {
+  DType type = DType::f32;
+  const std::byte* packed = nullptr;
+  std::int64_t first = 0;
+  std::int64_t outputs = 0;
+};
+void embed(Queue queue, const EmbedPart& part, const std::int32_t* token, Rows y);
+
+// --- quantise.cu -----------------------------------------------------------------------------------------------------
+// Rows in tiles of 8, each block of a tile 320 bytes: the integers as matrix fragments, then d and d * sum of the rows.
+// Of a last tile that is not full, nobody writes or needs the rest.
+inline constexpr int kRowTile = 8;
+inline constexpr int kTileBlockBytes = 320;
+std::int64_t quantised_bytes(std::int64_t rows, std::int64_t inputs);
+void quantise_rows(Queue queue, ConstRows x, std::byte* quantised);
+// Ops and the quantising of what they make, in one kernel; y is dense, and its rows are whole blocks.
+void swiglu_quantised(Queue queue, const float* x, Rows y, std::byte* quantised);
+void rms_norm_quantised(Queue queue, const float* x, const float* w, float eps, Rows y, std::byte* quantised);
+
+// --- linear_blocks.cu, linear_floats.cu ------------------------------------------------------------------------------
+struct LinearPart {
+  DType type = DType::f32;
+  const std::byte* packed = nullptr;
+  std::int64_t outputs = 0;
+  std::int64_t inputs = 0;
+  const float* bias = nullptr;  // of the first output of this part; null: none
+  Rows y;                       // from the column of that output
+  float* added_to = nullptr;    // not null: dense rows as wide as added_stride, to which y is added as well
+  std::int64_t added_stride = 0;
+};
+// At most kMostParts, all of one type, with the same rows and inputs: one launch.
+inline constexpr int kMostParts = 8;
+void linear_blocks(Queue queue, const LinearPart* parts, int count, const std::byte* quantised);
+void linear_floats(Queue queue, const LinearPart& part, ConstRows x);
+
+// --- rows.cu ---------------------------------------------------------------------------------------------------------
+void rms_norm(Queue queue, const float* x, const float* w, float eps, std::int64_t rows, std::int64_t dim, float* y);
+struct RopeShape {
+  std::int64_t rows, heads, half;
+};
+void rope(Queue queue, float* x, const std::int32_t* position, const float* cosine, const float* sine, RopeShape shape);
+void swiglu(Queue queue, const float* x, Rows y);
+void silu(Queue queue, float* x, std::int64_t elements);
+void add(Queue queue, float* x, const float* y, std::int64_t elements);
+void gather_rows(Queue queue, ConstRows x, const std::int32_t* index, Rows y);
+
+// --- kv.cu -----------------------------------------------------------------------------------------------------------
+void kv_write(Queue queue, DType type, const float* from, const std::int32_t* slot, std::int64_t rows,
+              std::int64_t width, std::byte* memory);
+// Rotates q and k and writes k and v, in one kernel.
+struct RotateAndWrite {
+  float *q = nullptr, *k = nullptr;
+  const float* v = nullptr;
+  const std::int32_t *position = nullptr, *slot = nullptr;
+  const float *cosine = nullptr, *sine = nullptr;
+  std::int64_t rows = 0, heads = 0, kv_heads = 0, half = 0;
+  std::byte *kv_k = nullptr, *kv_v = nullptr;
+};
+void rotate_and_write(Queue queue, DType type, const RotateAndWrite& call);
+// copies [n] = slots `from` of memory, and back: slots `to`. bytes of a slot: an even number
+void gather_slots(Queue queue, const std::byte* memory, const std::int32_t* from, std::int64_t n,
+                  std::int64_t slot_bytes, std::byte* copies);
+void scatter_slots(Queue queue, const std::byte* copies, const std::int32_t* to, std::int64_t n,
+                   std::int64_t slot_bytes, std::byte* memory);
+
+// --- attention.cu ----------------------------------------------------------------------------------------------------
+struct AttentionTables {
+  const std::int32_t *slot, *sequence, *begin, *end, *ancestor_count, *ancestors, *blocks;
+  const std::uint8_t* mask;           // null: by the lists
+  std::int64_t ancestor_columns = 0;  // of `ancestors`
+  std::int64_t block_columns = 0;     // of `blocks`
+  std::int64_t mask_columns = 0;
+};
+struct AttentionCall {
+  const float* q = nullptr;
+  const std::byte *k = nullptr, *v = nullptr;
+  DType kv_type = DType::f16;
+  float* out = nullptr;
+  AttentionTables tables;
+  std::int64_t rows = 0, heads = 0, kv_heads = 0, dim = 0, block_size = 0;
+  float scale = 1;
+};
+// Scratch memory: tiles for each row, uninitialised, and counts, zeros before a call and after it.
+std::int64_t attention_tile_bytes(const AttentionCall& call);  // for one row
+std::int64_t attention_count_bytes(const AttentionCall& call);
+struct AttentionScratch {
+  std::byte *tiles = nullptr, *counts = nullptr;
+};
+// quantised: not null: quantises `out` as well; dim is then a multiple of 32
+void attention(Queue queue, const AttentionCall& call, const AttentionScratch& scratch, std::byte* quantised);
+
+// --- choices.cu ------------------------------------------------------------------------------------------------------
+void argmax(Queue queue, ConstRows x, std::int32_t* id);
+void top_k(Queue queue, ConstRows x, std::int64_t k, float* value, std::int32_t* id);
+void log_sum_exp(Queue queue, ConstRows x, float scale, float* y);
+
+}  // namespace espalier::cuda

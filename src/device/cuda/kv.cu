@@ -1,0 +1,99 @@
+// KV memory: rows written in its stored type, and slots moved as they are stored.
+#include "device/cuda/format_switch.h"
+#include "device/cuda/kernel.h"
+#include "device/cuda/kernels.h"
+
+namespace espalier::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+
+__device__ std::int64_t thread_number() {
+  return std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+}
+
+template <typename Element>
+__global__ void write_kernel(const float* from, const std::int32_t* slot, std::int64_t rows, std::int64_t width,
+                             typename Element::Stored* memory) {
+  wait_for_earlier_kernels();
+  const std::int64_t i = thread_number();
+  if (i < rows * width) memory[slot[i / width] * width + i % width] = Element::round(from[i]);
+}
+
+// One pair of elements of a head of q or k a thread, then one element of v.
+template <typename Element>
+__global__ void rotate_kernel(RotateAndWrite call) {
+  wait_for_earlier_kernels();
+  const std::int64_t i = thread_number(), half = call.half, heads = call.heads + call.kv_heads;
+  const std::int64_t pairs = call.rows * heads * half, width = call.kv_heads * 2 * half;
+  if (i < pairs) {
+    const std::int64_t j = i % half, r = i / half / heads, head = i / half % heads;
+    const bool of_k = head >= call.heads;
+    const std::int64_t k_head = head - call.heads, place = call.position[r] * half + j;
+    float* const p =
+        of_k ? call.k + r * width + k_head * 2 * half + j : call.q + (r * call.heads + head) * 2 * half + j;
+    const float a = p[0], b = p[half], c = call.cosine[place], s = call.sine[place];
+    const float first = fmaf(a, c, -(b * s)), second = fmaf(b, c, a * s);
+    p[0] = first;
+    p[half] = second;
+    if (!of_k) return;
+    auto* const stored =
+        reinterpret_cast<typename Element::Stored*>(call.kv_k) + call.slot[r] * width + k_head * 2 * half + j;
+    stored[0] = Element::round(first);
+    stored[half] = Element::round(second);
+  } else if (i - pairs < call.rows * width) {
+    const std::int64_t r = (i - pairs) / width, column = (i - pairs) % width;
+    reinterpret_cast<typename Element::Stored*>(call.kv_v)[call.slot[r] * width + column] =
+        Element::round(call.v[i - pairs]);
+  }
+}
+
+// Slots have an even number of bytes, and start on one: two bytes a thread.
+__global__ void gather_kernel(const std::uint16_t* memory, const std::int32_t* from, std::int64_t n, std::int64_t width,
+                              std::uint16_t* copies) {
+  wait_for_earlier_kernels();
+  const std::int64_t i = thread_number();
+  if (i < n * width) copies[i] = memory[from[i / width] * width + i % width];
+}
+
+__global__ void scatter_kernel(const std::uint16_t* copies, const std::int32_t* to, std::int64_t n, std::int64_t width,
+                               std::uint16_t* memory) {
+  wait_for_earlier_kernels();
+  const std::int64_t i = thread_number();
+  if (i < n * width) memory[to[i / width] * width + i % width] = copies[i];
+}
+
+}  // namespace
+
+void kv_write(Queue queue, DType type, const float* from, const std::int32_t* slot, std::int64_t rows,
+              std::int64_t width, std::byte* memory) {
+  with_element(type, [&](auto element) {
+    using Element = decltype(element);
+    launch(queue, "kv_write", write_kernel<Element>, {{blocks_for(rows * width, kThreads), 1, 1}, kThreads}, from, slot,
+           rows, width, reinterpret_cast<typename Element::Stored*>(memory));
+  });
+}
+
+void rotate_and_write(Queue queue, DType type, const RotateAndWrite& call) {
+  const std::int64_t threads =
+      call.rows * (call.heads + call.kv_heads) * call.half + call.rows * call.kv_heads * 2 * call.half;
+  with_element(type, [&](auto element) {
+    launch(queue, "rope", rotate_kernel<decltype(element)>, {{blocks_for(threads, kThreads), 1, 1}, kThreads}, call);
+  });
+}
+
+void gather_slots(Queue queue, const std::byte* memory, const std::int32_t* from, std::int64_t n,
+                  std::int64_t slot_bytes, std::byte* copies) {
+  const std::int64_t width = slot_bytes / 2;
+  launch(queue, "kv_copy", gather_kernel, {{blocks_for(n * width, kThreads), 1, 1}, kThreads},
+         reinterpret_cast<const std::uint16_t*>(memory), from, n, width, reinterpret_cast<std::uint16_t*>(copies));
+}
+
+void scatter_slots(Queue queue, const std::byte* copies, const std::int32_t* to, std::int64_t n,
+                   std::int64_t slot_bytes, std::byte* memory) {
+  const std::int64_t width = slot_bytes / 2;
+  launch(queue, "kv_copy", scatter_kernel, {{blocks_for(n * width, kThreads), 1, 1}, kThreads},
+         reinterpret_cast<const std::uint16_t*>(copies), to, n, width, reinterpret_cast<std::uint16_t*>(memory));
+}
+
+}  // namespace espalier::cuda

@@ -1,0 +1,290 @@
+#include "device/cuda/op_queue.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "device/cuda/weights.h"
+#include "device/host_views.h"
+
+namespace espalier::cuda {
+namespace {
+
+// What attention keeps of tiles at a time; larger calls are cut by rows.
+constexpr std::int64_t kTileBytes = 64 << 20;
+constexpr std::int64_t kMostAttentionRows = 32768;  // of a grid
+
+Rows rows_of(View view) {
+  return {floats(view), view.dim(0), view.row_elements(), view.row_stride()};
+}
+ConstRows rows_of(ConstView view) {
+  return {floats(view), view.dim(0), view.row_elements(), view.row_stride()};
+}
+
+// The same bytes, by rows.
+bool same_rows(const ConstView& a, const ConstView& b) {
+  return a.data() == b.data() && a.dim(0) == b.dim(0) && a.row_elements() == b.row_elements() &&
+         a.row_stride() == b.row_stride();
+}
+
+AttentionCall attention_call(ConstView q, const KvViews& kv, const RowTables& rows, float scale, View out) {
+  AttentionCall call;
+  call.q = floats(q);
+  call.k = kv.k.data();
+  call.v = kv.v.data();
+  call.kv_type = kv.k.type();
+  call.out = floats(out);
+  call.tables = {.slot = ints(rows.slot),
+                 .sequence = ints(rows.sequence),
+                 .begin = ints(rows.begin),
+                 .end = ints(rows.end),
+                 .ancestor_count = ints(rows.ancestor_count),
+                 .ancestors = ints(rows.ancestors),
+                 .blocks = ints(rows.blocks),
+                 .mask = rows.mask.empty() ? nullptr : reinterpret_cast<const std::uint8_t*>(rows.mask.data()),
+                 .ancestor_columns = rows.ancestors.dim(1),
+                 .block_columns = rows.blocks.dim(1),
+                 .mask_columns = rows.mask.empty() ? 0 : rows.mask.dim(3)};
+  call.rows = q.dim(0);
+  call.heads = q.dim(1);
+  call.kv_heads = kv.k.dim(2);
+  call.dim = q.dim(2);
+  call.block_size = kv.k.dim(1);
+  call.scale = scale;
+  return call;
+}
+
+// Rows [begin, begin + count) of a call.
+AttentionCall rows_of_call(AttentionCall call, std::int64_t begin, std::int64_t count) {
+  AttentionTables& t = call.tables;
+  call.q += begin * call.heads * call.dim;
+  call.out += begin * call.heads * call.dim;
+  for (const std::int32_t** table : {&t.slot, &t.sequence, &t.begin, &t.end, &t.ancestor_count}) *table += begin;
+  t.ancestors += begin * t.ancestor_columns;
+  if (t.mask != nullptr) t.mask += begin * t.mask_columns;
+  call.rows = count;
+  return call;
+}
+
+bool of_blocks(const LinearPart& part) {
+  return is_block_quantised(part.type);
+}
+
+std::vector<LinearPart> parts_of(std::span<const Projection> projections, std::int64_t inputs) {
+  std::vector<LinearPart> parts;
+  for (const Projection& p : projections)
+    for (const DevicePart& part : static_cast<const CudaWeight*>(p.weight)->parts())
+      parts.push_back({.type = part.type,
+                       .packed = part.memory.data(),
+                       .outputs = part.outputs,
+                       .inputs = inputs,
+                       .bias = p.bias.empty() ? nullptr : floats(p.bias) + part.first_output,
+                       .y = rows_of(p.y.columns(part.first_output, part.outputs))});
+  return parts;
+}
+
+}  // namespace
+
+void OpQueue::step(const std::function<void()>& ops) {
+  struct Leave {
+    OpQueue& queue;
+    ~Leave() {
+      queue.in_step_ = false;
+      queue.waiting_ = Nothing{};
+    }
+  } leave{*this};
+  in_step_ = true;
+  ops();
+  flush();
+}
+
+void OpQueue::wait_with(Waiting op) {
+  waiting_ = std::move(op);
+  if (!in_step_ || !fused_) flush();
+}
+
+void OpQueue::flush() {
+  const Waiting op = std::exchange(waiting_, Nothing{});
+  if (const auto* norm = std::get_if<Norm>(&op)) {
+    const std::int64_t dim = norm->w.dim(0);
+    cuda::rms_norm(queue_, floats(norm->x), floats(norm->w), norm->eps, norm->x.elements() / dim, dim, floats(norm->y));
+  } else if (const auto* swiglu = std::get_if<Swiglu>(&op)) {
+    cuda::swiglu(queue_, floats(swiglu->x), rows_of(swiglu->y));
+  } else if (const auto* attention = std::get_if<Attention>(&op)) {
+    cuda::attention(queue_, attention->call, attention->scratch, nullptr);
+  } else if (const auto* linear = std::get_if<Linear>(&op)) {
+    launch_linear(*linear);
+  } else if (const auto* rotations = std::get_if<Rotations>(&op)) {
+    for (const Rotations::One& one : rotations->all) launch(queue_, one);
+  }
+}
+
+void OpQueue::launch(Queue queue, const Rotations::One& one) {
+  cuda::rope(queue, floats(one.x), ints(one.position), floats(one.cosine), floats(one.sine),
+             {one.x.dim(0), one.x.dim(1), one.x.dim(2) / 2});
+}
+
+void OpQueue::embed(const Weight& table, ConstView token, View y) {
+  flush();
+  for (const DevicePart& part : static_cast<const CudaWeight&>(table).parts())
+    cuda::embed(queue_, {part.type, part.memory.data(), part.first_output, part.outputs}, ints(token), rows_of(y));
+}
+
+void OpQueue::rms_norm(ConstView x, ConstView w, float eps, View y) {
+  flush();
+  wait_with(Norm{x, w, eps, y});
+}
+
+// --- linears --------------------------------------------------------------------------------------------------------
+bool OpQueue::quantised_by_what_waits(ConstView x, std::byte* quantised) {
+  if (const auto* norm = std::get_if<Norm>(&waiting_); norm != nullptr && norm->y.rank() == 2 && same_rows(norm->y, x))
+    rms_norm_quantised(queue_, floats(norm->x), floats(norm->w), norm->eps, rows_of(norm->y), quantised);
+  else if (const auto* swiglu = std::get_if<Swiglu>(&waiting_); swiglu != nullptr && same_rows(swiglu->y, x))
+    swiglu_quantised(queue_, floats(swiglu->x), rows_of(swiglu->y), quantised);
+  else if (const auto* attention = std::get_if<Attention>(&waiting_);
+           attention != nullptr && attention->call.dim % 32 == 0 && same_rows(attention->out, x))
+    cuda::attention(queue_, attention->call, attention->scratch, quantised);
+  else
+    return false;
+  waiting_ = Nothing{};
+  return true;
+}
+
+void OpQueue::linear(ConstView x, std::span<const Projection> projections) {
+  Linear linear{parts_of(projections, x.dim(1)), rows_of(x), nullptr, {}};
+  if (projections.size() == 1) linear.y = projections[0].y;
+  if (std::get_if<Linear>(&waiting_) != nullptr) flush();  // which may read what this would overwrite
+  if (std::ranges::any_of(linear.parts, of_blocks)) {
+    std::byte* const quantised = quantised_.at_least(static_cast<std::size_t>(quantised_bytes(x.dim(0), x.dim(1))));
+    if (!quantised_by_what_waits(x, quantised)) {
+      flush();
+      quantise_rows(queue_, rows_of(x), quantised);
+    }
+    linear.quantised = quantised;
+  }
+  flush();
+  wait_with(std::move(linear));
+}
+
+void OpQueue::launch_linear(const Linear& linear) {
+  std::vector<LinearPart> parts = linear.parts;
+  const auto blocks =
+      std::stable_partition(parts.begin(), parts.end(), [](const LinearPart& part) { return !of_blocks(part); });
+  for (auto part = parts.begin(); part != blocks; ++part) linear_floats(queue_, *part, linear.x);
+  std::stable_sort(blocks, parts.end(), [](const LinearPart& a, const LinearPart& b) { return a.type < b.type; });
+  for (std::span<const LinearPart> left(blocks, parts.end()); !left.empty();) {
+    const auto other = [&](const LinearPart& part) { return part.type != left[0].type; };
+    const auto same = static_cast<std::size_t>(std::ranges::find_if(left, other) - left.begin());
+    const std::size_t count = std::min<std::size_t>(same, kMostParts);
+    linear_blocks(queue_, left.data(), static_cast<int>(count), linear.quantised);
+    left = left.subspan(count);
+  }
+}
+
+void OpQueue::add(View x, ConstView y) {
+  if (auto* linear = std::get_if<Linear>(&waiting_); linear != nullptr && !linear->y.empty() &&
+                                                     same_rows(linear->y, y) &&
+                                                     std::ranges::all_of(linear->parts, of_blocks)) {
+    for (LinearPart& part : linear->parts) {
+      part.added_to = floats(x) + (part.y.data - floats(linear->y));
+      part.added_stride = x.dim(1);
+    }
+    flush();
+    return;
+  }
+  flush();
+  cuda::add(queue_, floats(x), floats(y), x.elements());
+}
+
+// --- attention ------------------------------------------------------------------------------------------------------
+void OpQueue::rope(View x, ConstView position, ConstView cosine, ConstView sine) {
+  const Rotations::One one{x, position, cosine, sine};
+  if (auto* rotations = std::get_if<Rotations>(&waiting_); rotations != nullptr && rotations->all.size() == 1) {
+    rotations->all.push_back(one);
+    return;
+  }
+  flush();
+  wait_with(Rotations{{one}});
+}
+
+void OpQueue::kv_write(ConstView k, ConstView v, ConstView slot, const KvViews& kv) {
+  const auto* rotations = std::get_if<Rotations>(&waiting_);
+  if (rotations != nullptr && rotations->all.size() == 2 && same_rows(rotations->all[1].x, k) &&
+      rotations->all[0].position == rotations->all[1].position &&
+      rotations->all[0].cosine == rotations->all[1].cosine && rotations->all[0].sine == rotations->all[1].sine &&
+      rotations->all[0].x.dim(2) == k.dim(2)) {
+    const auto& [q, position, cosine, sine] = rotations->all[0];
+    rotate_and_write(queue_, kv.k.type(),
+                     {.q = floats(q),
+                      .k = floats(rotations->all[1].x),
+                      .v = floats(v),
+                      .position = ints(position),
+                      .slot = ints(slot),
+                      .cosine = floats(cosine),
+                      .sine = floats(sine),
+                      .rows = k.dim(0),
+                      .heads = q.dim(1),
+                      .kv_heads = k.dim(1),
+                      .half = k.dim(2) / 2,
+                      .kv_k = kv.k.data(),
+                      .kv_v = kv.v.data()});
+    waiting_ = Nothing{};
+    return;
+  }
+  flush();
+  const std::int64_t width = k.dim(1) * k.dim(2);
+  cuda::kv_write(queue_, kv.k.type(), floats(k), ints(slot), k.dim(0), width, kv.k.data());
+  cuda::kv_write(queue_, kv.v.type(), floats(v), ints(slot), k.dim(0), width, kv.v.data());
+}
+
+void OpQueue::kv_copy(std::span<const KvViews> layers, ConstView from, ConstView to) {
+  flush();
+  const View& first = layers[0].k;
+  const std::int64_t n = from.dim(0), bytes = first.dim(2) * first.dim(3) * traits(first.type()).block_bytes;
+  std::byte* const copies = slots_.at_least(static_cast<std::size_t>(n * bytes));
+  for (const KvViews& kv : layers)
+    for (const View& memory : {kv.k, kv.v}) {
+      gather_slots(queue_, memory.data(), ints(from), n, bytes, copies);
+      scatter_slots(queue_, copies, ints(to), n, bytes, memory.data());
+    }
+}
+
+void OpQueue::attention(ConstView q, const KvViews& kv, const RowTables& rows, float scale, View out) {
+  flush();
+  const AttentionCall call = attention_call(q, kv, rows, scale, out);
+  const std::int64_t for_row = attention_tile_bytes(call);
+  const std::int64_t at_once =
+      std::clamp<std::int64_t>(kTileBytes / for_row, 1, std::min(call.rows, kMostAttentionRows));
+  const AttentionScratch scratch{tiles_.at_least(static_cast<std::size_t>(at_once * for_row)),
+                                 counts_.at_least(static_cast<std::size_t>(attention_count_bytes(call)))};
+  if (at_once == call.rows) return wait_with(Attention{call, scratch, out});
+  for (std::int64_t begin = 0; begin < call.rows; begin += at_once)
+    cuda::attention(queue_, rows_of_call(call, begin, std::min(at_once, call.rows - begin)), scratch, nullptr);
+}
+
+// --- the rest -------------------------------------------------------------------------------------------------------
+void OpQueue::swiglu(ConstView x, View y) {
+  flush();
+  wait_with(Swiglu{x, y});
+}
+void OpQueue::silu(View x) {
+  flush();
+  cuda::silu(queue_, floats(x), x.elements());
+}
+void OpQueue::gather_rows(ConstView x, ConstView index, View y) {
+  flush();
+  cuda::gather_rows(queue_, rows_of(x), ints(index), rows_of(y));
+}
+void OpQueue::argmax(ConstView x, View id) {
+  flush();
+  cuda::argmax(queue_, rows_of(x), ints(id));
+}
+void OpQueue::top_k(ConstView x, View value, View id) {
+  flush();
+  cuda::top_k(queue_, rows_of(x), value.dim(1), floats(value), ints(id));
+}
+void OpQueue::log_sum_exp(ConstView x, float scale, View y) {
+  flush();
+  cuda::log_sum_exp(queue_, rows_of(x), scale, floats(y));
+}
+
+}  // namespace espalier::cuda

@@ -1,0 +1,89 @@
+// The ops of device.h as kernels in a stream. Inside of a step neighbours that fit are one kernel: an op and the
+// quantising of its output for the linear behind it, a linear and the addition of its output, rotations and the write
+// of keys and values. For that an op may wait here until the next one comes. What an op stores, it stores all the same,
+// with the same roundings, so nobody can tell the difference but by the clock.
+//
+// Outside of a step nothing waits: the caller may give back an op's memory as soon as it was called.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <variant>
+#include <vector>
+
+#include "device/cuda/kernels.h"
+#include "device/cuda/memory.h"
+#include "device/device.h"
+
+namespace espalier::cuda {
+
+class OpQueue {
+ public:
+  OpQueue(Queue queue, bool fused) : queue_(queue), fused_(fused) {}
+
+  // Runs `ops`, which call the ops below; when it returns, all of them are in the stream.
+  void step(const std::function<void()>& ops);
+
+  void embed(const Weight& table, ConstView token, View y);
+  void rms_norm(ConstView x, ConstView w, float eps, View y);
+  void linear(ConstView x, std::span<const Projection> projections);
+  void rope(View x, ConstView position, ConstView cosine, ConstView sine);
+  void kv_write(ConstView k, ConstView v, ConstView slot, const KvViews& kv);
+  void kv_copy(std::span<const KvViews> layers, ConstView from, ConstView to);
+  void attention(ConstView q, const KvViews& kv, const RowTables& rows, float scale, View out);
+  void swiglu(ConstView x, View y);
+  void silu(View x);
+  void add(View x, ConstView y);
+  void gather_rows(ConstView x, ConstView index, View y);
+  void argmax(ConstView x, View id);
+  void top_k(ConstView x, View value, View id);
+  void log_sum_exp(ConstView x, float scale, View y);
+
+ private:
+  struct Nothing {};
+  struct Norm {
+    ConstView x, w;
+    float eps;
+    View y;
+  };
+  struct Swiglu {
+    ConstView x;
+    View y;
+  };
+  struct Attention {
+    AttentionCall call;
+    AttentionScratch scratch;
+    View out;
+  };
+  struct Linear {
+    std::vector<LinearPart> parts;
+    ConstRows x;
+    const std::byte* quantised;
+    View y;  // of its only projection; empty: there are several
+  };
+  struct Rotations {
+    struct One {
+      View x;
+      ConstView position, cosine, sine;
+    };
+    std::vector<One> all;
+  };
+  using Waiting = std::variant<Nothing, Norm, Swiglu, Attention, Linear, Rotations>;
+
+  // Puts what waits into the stream.
+  void flush();
+  // `op` waits for the one behind it, if there can be one.
+  void wait_with(Waiting op);
+  // Whether what waits makes x, and a kernel makes it and quantises it.
+  bool quantised_by_what_waits(ConstView x, std::byte* quantised);
+  void launch_linear(const Linear& linear);
+  static void launch(Queue queue, const Rotations::One& rotation);
+
+  Queue queue_;
+  bool fused_;
+  bool in_step_ = false;
+  Waiting waiting_;
+  Scratch tiles_, counts_, quantised_, slots_;
+};
+
+}  // namespace espalier::cuda

@@ -1,0 +1,86 @@
+// The rows of a linear's input as the contract quantises them, alone or in one kernel with the op that makes them; what
+// that op stores is stored all the same.
+#include "device/cuda/kernel.h"
+#include "device/cuda/kernels.h"
+#include "device/cuda/quantise_block.h"
+#include "device/cuda/rms_factor.h"
+#include "device/cuda/scalar_math.h"
+
+namespace espalier::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kMostThreads = 1024;
+
+// A block of one row a warp.
+struct Unit {
+  std::int64_t r, block, column;
+  __device__ explicit Unit(std::int64_t blocks) {
+    const std::int64_t unit = std::int64_t{blockIdx.x} * (kThreads / kWarp) + threadIdx.x / kWarp;
+    r = unit / blocks;
+    block = unit % blocks;
+    column = block * kBlock + threadIdx.x % kWarp;
+  }
+};
+
+__global__ void quantise_kernel(ConstRows x, QuantisedRows quantised) {
+  wait_for_earlier_kernels();
+  const Unit unit(quantised.blocks);
+  if (unit.r >= x.rows) return;
+  quantise_block(x.data[unit.r * x.stride + unit.column], unit.r, unit.block, quantised);
+}
+
+__global__ void swiglu_quantise_kernel(const float* x, Rows y, QuantisedRows quantised) {
+  wait_for_earlier_kernels();
+  const Unit unit(quantised.blocks);
+  if (unit.r >= y.rows) return;
+  const float* const row = x + unit.r * 2 * y.columns;
+  const float value = silu_f32(row[unit.column]) * row[unit.column + y.columns];
+  y.data[unit.r * y.stride + unit.column] = value;
+  quantise_block(value, unit.r, unit.block, quantised);
+}
+
+// One row by one block of threads.
+__global__ void norm_quantise_kernel(const float* x, const float* w, float eps, Rows y, QuantisedRows quantised) {
+  wait_for_earlier_kernels();
+  const std::int64_t r = blockIdx.x;
+  const float* const row = x + r * y.columns;
+  const float s = rms_factor(row, y.columns, eps);
+  for (std::int64_t block = threadIdx.x / kWarp; block < quantised.blocks; block += blockDim.x / kWarp) {
+    const std::int64_t c = block * kBlock + threadIdx.x % kWarp;
+    const float value = (row[c] * s) * w[c];
+    y.data[r * y.stride + c] = value;
+    quantise_block(value, r, block, quantised);
+  }
+}
+
+QuantisedRows rows_at(std::byte* quantised, std::int64_t inputs) {
+  return {reinterpret_cast<std::uint8_t*>(quantised), inputs / kBlock};
+}
+
+Launch a_warp_each(std::int64_t rows, std::int64_t inputs) {
+  return {{blocks_for(rows * (inputs / kBlock), kThreads / kWarp), 1, 1}, kThreads};
+}
+
+}  // namespace
+
+std::int64_t quantised_bytes(std::int64_t rows, std::int64_t inputs) {
+  return (rows + kRowTile - 1) / kRowTile * (inputs / kBlock) * kTileBlockBytes;
+}
+
+void quantise_rows(Queue queue, ConstRows x, std::byte* quantised) {
+  launch(queue, "quantise_rows", quantise_kernel, a_warp_each(x.rows, x.columns), x, rows_at(quantised, x.columns));
+}
+
+void swiglu_quantised(Queue queue, const float* x, Rows y, std::byte* quantised) {
+  launch(queue, "swiglu", swiglu_quantise_kernel, a_warp_each(y.rows, y.columns), x, y, rows_at(quantised, y.columns));
+}
+
+void rms_norm_quantised(Queue queue, const float* x, const float* w, float eps, Rows y, std::byte* quantised) {
+  const std::int64_t threads = y.columns < kMostThreads ? y.columns : kMostThreads;  // both multiples of 32
+  launch(queue, "rms_norm", norm_quantise_kernel,
+         {{static_cast<unsigned>(y.rows), 1, 1}, static_cast<unsigned>(threads)}, x, w, eps, y,
+         rows_at(quantised, y.columns));
+}
+
+}  // namespace espalier::cuda
