@@ -76,7 +76,8 @@ Command add_bench(CLI::App& app) {
   command->add_flag("--json", flags->json, "print one JSON object instead of tables");
   add_draft_flags(*command, flags->drafting);
   add_engine_flags(*command, flags->engine);
-  return [flags] { return run_bench(*flags); };
+  const Command serve = add_bench_serve(*command);
+  return [flags, command, serve] { return command->got_subcommand("serve") ? serve() : run_bench(*flags); };
 }
 
 }  // namespace espalier

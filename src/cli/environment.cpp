@@ -29,7 +29,8 @@ std::vector<std::pair<std::string, std::string>> espalier_variables() {
   for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
     const std::string_view text = *entry;
     const std::size_t equals = text.find('=');
-    if (text.starts_with("ESPALIER_") && equals != std::string_view::npos)
+    const std::string_view name = text.substr(0, equals);
+    if (text.starts_with("ESPALIER_") && equals != std::string_view::npos && !name.ends_with("_API_KEY"))
       variables.emplace_back(text.substr(0, equals), text.substr(equals + 1));
   }
   return variables;

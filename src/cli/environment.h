@@ -16,7 +16,8 @@ namespace espalier {
 using Environment = std::function<std::optional<std::string>(const char* name)>;
 std::optional<std::string> process_environment(const char* name);
 
-// The variables that this program reads: those that begin with ESPALIER_.
+// The variables that this program reads: those that begin with ESPALIER_, but for keys of servers, which no record may
+// have.
 std::vector<std::pair<std::string, std::string>> espalier_variables();
 
 // $XDG_CACHE_HOME/espalier, else $HOME/.cache/espalier; nothing where neither is set to an absolute path.

@@ -183,6 +183,8 @@ void add_run_flags(CLI::App& run, EvalRequest& request) {
       ->check(CLI::NonNegativeNumber)
       ->type_name("N");
   run.add_flag("--trace", request.trace, "keep every round in DIR/ranks/NNNN/trace.jsonl.zst (docs/traces.md)");
+  run.add_flag("--receipts", request.receipts,
+               "keep in DIR/receipts.jsonl what each text depends on, for espalier verify (docs/receipts.md)");
   run.add_option("--limit", request.limit, "at most N prompts")
       ->check(CLI::Range(std::int64_t{1}, INT64_MAX))
       ->type_name("N");

@@ -11,6 +11,7 @@
 #include "cli/output.h"
 #include "cli/screen.h"
 #include "engine/answer_json.h"
+#include "engine/receipt.h"
 #include "engine/run_configuration.h"
 
 namespace espalier {
@@ -22,8 +23,21 @@ struct GenerateFlags {
   TextOptions text;
   DraftOptions drafting;
   RecordOptions records;
+  std::string receipt;  // empty: none
   bool json = false;
 };
+
+void check_receipt_flag(const GenerateFlags& flags) {
+  if (flags.receipt.empty()) return;
+  if (flags.receipt == "-") throw InputError("--receipt -: expected a file, standard output has the answer");
+  check_output(flags.receipt, flags.records.existing);
+  check_receipts(flags.text);
+}
+
+void write_receipt(const GenerateFlags& flags, const ReceiptOrigin& origin, const TextResult& result) {
+  const Receipt receipt = make_receipt(origin, flags.text, result.prompt, result.generated);
+  write_output(flags.receipt, flags.records.existing, receipt_json(receipt) + "\n");
+}
 
 int run_generate(const GenerateFlags& flags) {
   check_options(flags.text);
@@ -32,11 +46,14 @@ int run_generate(const GenerateFlags& flags) {
   const EngineOptions options = engine_options(flags.engine);
   const DraftPlan plan = plan_drafting(flags.drafting, options.places);
   check_record_options(flags.records);
+  check_receipt_flag(flags);
   const std::string prompt = prompt_text(flags.prompt);
   Screen screen(flags.engine.verbose);
   const OpenEngine engine = open_engine(options, &screen);
+  if (!flags.receipt.empty()) check_receipts(*engine.device, "--receipt");
   Drafting drafting(plan, engine, asked.seed);
-  const ChatSettings chat = opening(flags.prompt, engine);
+  ChatSettings chat = opening(flags.prompt, engine);
+  if (!flags.receipt.empty()) chat.date = chat_context(chat).date_iso;  // the one that it will name
   Answering answering(engine, &drafting, chat);
   const RunParts parts{engine, drafting, flags.text, chat, flags.prompt.raw};
   std::string trace;
@@ -57,6 +74,8 @@ int run_generate(const GenerateFlags& flags) {
   flush_output();
   if (!trace.empty()) write_output(flags.records.trace, flags.records.existing, trace);
   const GenerateResult& generated = result.generated;
+  if (!flags.receipt.empty())
+    write_receipt(flags, receipt_origin(engine, chat_context(chat), flags.prompt.raw), result);
   screen.detail(fmt::format("{} prompt tokens in {:.2f} s, {}", result.prompt.size(), generated.prefill_seconds,
                             answer_line(generated, drafting.name())));
   if (generated.finish_reason != FinishReason::cancelled) return 0;
@@ -71,6 +90,10 @@ Command add_generate(CLI::App& app) {
   auto flags = std::make_shared<GenerateFlags>();
   add_prompt_flags(*command, flags->prompt);
   command->add_flag("--json", flags->json, "print one JSON object instead of the text");
+  command
+      ->add_option("--receipt", flags->receipt,
+                   "write to this file what the text depends on, for espalier verify (docs/receipts.md)")
+      ->type_name("FILE");
   add_record_flags(*command, flags->records);
   add_draft_flags(*command, flags->drafting);
   add_engine_flags(*command, flags->engine);

@@ -22,6 +22,9 @@ const std::map<std::string_view, std::vector<const char*>>& usual_options() {
       {"chat",
        {"--model", "--max-tokens", "--system", "--temperature", "--top-p", "--seed", "--draft", "--keep-history",
         "--no-loop-guard", "--quiet", "--trace", "--context", "--verbose"}},
+      {"serve",
+       {"--host", "--port", "--model", "--parallel", "--api-key-file", "--no-auth", "--cors-origins", "--kv-memory",
+        "--metrics", "--draft", "--context", "--threads", "--verbose"}},
       {"compare",
        {"--file", "--model", "--max-tokens", "--system", "--temperature", "--seed", "--draft", "--tree", "--json",
         "--context", "--verbose"}},
@@ -33,10 +36,14 @@ const std::map<std::string_view, std::vector<const char*>>& usual_options() {
         "--verbose"}},
       {"bench",
        {"--model", "--rows", "--contexts", "--repeat", "--against", "--draft", "--threads", "--json", "--verbose"}},
-      {"run",
+      {"bench serve",
+       {"--url", "--against", "--users", "--rate", "--prompts", "--shared-prefix", "--max-tokens", "--requests",
+        "--interrupt", "--repeat", "--json", "--chart"}},
+      {"eval run",
        {"--data", "--suite", "--out", "--resume", "--baseline", "--limit", "--model", "--draft", "--max-tokens",
         "--temperature", "--seed", "--dry-run", "--verbose"}},
-      {"replay", {"--turn", "--model", "--device", "--threads", "--verbose"}}};
+      {"replay", {"--turn", "--model", "--device", "--threads", "--verbose"}},
+      {"verify", {"--model", "--json", "--device", "--threads", "--verbose"}}};
   return usual;
 }
 
@@ -50,6 +57,12 @@ const CLI::App* innermost(const CLI::App* app) {
 std::string full_name(const CLI::App* app) {
   const CLI::App* parent = app->get_parent();
   return parent == nullptr ? app->get_name() : full_name(parent) + " " + app->get_name();
+}
+
+// "eval run", without the program's own.
+std::string command_name(const CLI::App& app) {
+  const std::string name = full_name(&app);
+  return name.substr(std::min(name.find(' '), name.size() - 1) + 1);
 }
 
 // `text` behind `label`, broken between words.
@@ -109,7 +122,7 @@ Options visible(const CLI::App& app) {
 // Arguments, then the usual options in their order, then how to see all.
 Options usual(const CLI::App& app) {
   const Options all = visible(app);
-  const auto names = usual_options().find(app.get_name());
+  const auto names = usual_options().find(command_name(app));
   if (all.size() <= kFew || names == usual_options().end()) return all;
   Options options;
   std::ranges::copy_if(all, std::back_inserter(options), [](const CLI::Option* o) { return o->get_positional(); });
@@ -139,7 +152,8 @@ std::vector<const CLI::App*> commands_of(const CLI::App& app) {
 
 std::string usage(const CLI::App& app) {
   std::string text = full_name(&app);
-  if (!commands_of(app).empty()) return text + " COMMAND [OPTIONS]";
+  const bool needs_command = app.get_parent() == nullptr || app.get_require_subcommand_min() > 0;
+  if (!commands_of(app).empty()) return text + (needs_command ? " COMMAND [OPTIONS]" : " [COMMAND] [OPTIONS]");
   text += " [OPTIONS]";
   for (const CLI::Option* option : visible(app))
     if (option->get_positional())

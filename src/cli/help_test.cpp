@@ -20,8 +20,8 @@ class HelpTest : public ::testing::Test {
  protected:
   HelpTest() {
     app_.set_help_all_flag("--help-all", "all options");
-    for (const auto& add : {add_generate, add_chat, add_compare, add_tree, add_inspect, add_tokenize, add_perplexity,
-                            add_bench, add_eval, add_trace, add_replay, add_quantize})
+    for (const auto& add : {add_generate, add_chat, add_serve, add_compare, add_tree, add_inspect, add_tokenize,
+                            add_perplexity, add_bench, add_eval, add_trace, add_replay, add_quantize})
       commands_.push_back(add(app_));
   }
 
@@ -69,6 +69,13 @@ TEST_F(HelpTest, EveryOptionIsInTheHelpOfAll) {
   const std::string all = help({"eval", "run"}, HelpExtent::all);
   for (const CLI::Option* option : app_.get_subcommand("eval")->get_subcommand("run")->get_options())
     EXPECT_THAT(all, HasSubstr(option->get_name(false, true).substr(0, option->get_name(false, true).find(','))));
+}
+
+TEST_F(HelpTest, ACommandThatCanDoWithoutACommandSaysSo) {
+  EXPECT_THAT(help({"bench"}, HelpExtent::usual), HasSubstr("espalier bench [COMMAND] [OPTIONS]"));
+  EXPECT_THAT(help({"eval"}, HelpExtent::usual), HasSubstr("espalier eval COMMAND [OPTIONS]"));
+  EXPECT_THAT(help({"bench", "serve"}, HelpExtent::usual), HasSubstr("--against URL"));
+  EXPECT_THAT(help({"serve"}, HelpExtent::usual), HasSubstr("--parallel N"));
 }
 
 TEST_F(HelpTest, ACommandWithCommandsListsThem) {

@@ -11,6 +11,7 @@
 #include "cli/flags.h"
 #include "cli/output.h"
 #include "device/cpu/isa.h"
+#include "device/cuda/cuda_device.h"
 #include "format/gguf.h"
 #include "format/safetensors.h"
 
@@ -21,6 +22,7 @@ struct InspectFlags {
   EngineOptions engine;
   std::optional<std::string> file;
   bool cpu = false;
+  bool devices = false;
   bool json = false;
   bool verbose = false;
 };
@@ -115,6 +117,25 @@ nlohmann::ordered_json describe_cpu() {
           {"cores", std::max(1u, std::thread::hardware_concurrency())}};
 }
 
+nlohmann::ordered_json describe_gpu(const cuda::DeviceInfo& gpu) {
+  nlohmann::ordered_json object = {{"name", gpu.name},
+                                   {"capability", gpu.capability},
+                                   {"memory_bytes", gpu.memory},
+                                   {"free_bytes", gpu.free_memory}};
+  if (!gpu.problem.empty()) object["problem"] = gpu.problem;
+  return object;
+}
+
+// Every device that --device can name here; where one cannot be used, why.
+nlohmann::ordered_json describe_devices() {
+  const cuda::Devices found = cuda::list_devices();
+  nlohmann::ordered_json gpus = {{"driver", found.driver}, {"runtime", found.runtime}};
+  if (!found.problem.empty()) gpus["problem"] = found.problem;
+  nlohmann::ordered_json devices = {{"cpu", describe_cpu()}, {"cuda", gpus}};
+  for (const cuda::DeviceInfo& gpu : found.gpus) devices[fmt::format("cuda:{}", gpu.index)] = describe_gpu(gpu);
+  return devices;
+}
+
 void print_object(const nlohmann::ordered_json& object, bool json) {
   if (json) {
     print(object.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
@@ -127,6 +148,12 @@ int run_inspect(const InspectFlags& flags) {
   if (flags.cpu) {
     if (flags.file || !flags.engine.model.empty()) throw InputError("--cpu: shows the processor, expected no model");
     print_object({{"arithmetic", kArithmetic}, {"cpu", describe_cpu()}}, flags.json);
+    flush_output();
+    return 0;
+  }
+  if (flags.devices) {
+    if (flags.file || !flags.engine.model.empty()) throw InputError("--devices: shows the devices, expected no model");
+    print_object({{"arithmetic", kArithmetic}, {"devices", describe_devices()}}, flags.json);
     flush_output();
     return 0;
   }
@@ -155,6 +182,8 @@ Command add_inspect(CLI::App& app) {
   command->add_option("FILE", flags->file, "GGUF file or Hugging Face folder; without it the default model");
   add_model_flag(*command, flags->engine);
   command->add_flag("--cpu", flags->cpu, "show the processor and the instruction sets that can be used instead");
+  command->add_flag("--devices", flags->devices,
+                    "show every device with its memory and driver instead and, where one cannot be used, why");
   command->add_flag("--json", flags->json, "print one JSON object");
   command->add_flag("-v,--verbose", flags->verbose, "list every tensor");
   return [flags] { return run_inspect(*flags); };

@@ -19,7 +19,8 @@ namespace {
 constexpr int kFailure = 1;
 constexpr int kUsage = 2;
 constexpr std::string_view kCommands =
-    "generate, chat, compare, tree, inspect, tokenize, perplexity, bench, eval, trace, replay or quantize";
+    "generate, chat, serve, compare, tree, inspect, tokenize, perplexity, bench, eval, trace, replay, quantize or "
+    "verify";
 
 int report(std::string_view message, int code) {
   tell(fmt::format("espalier: {}\n", message));
@@ -44,18 +45,13 @@ int run(int argc, char** argv) {
   app.set_help_all_flag("--help-all", "all options");
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);  // commands inherit it
   app.require_subcommand(0, 1);
-  std::map<std::string, Command> commands = {{"generate", add_generate(app)},
-                                             {"chat", add_chat(app)},
-                                             {"compare", add_compare(app)},
-                                             {"tree", add_tree(app)},
-                                             {"inspect", add_inspect(app)},
-                                             {"tokenize", add_tokenize(app)},
-                                             {"perplexity", add_perplexity(app)},
-                                             {"bench", add_bench(app)},
-                                             {"eval", add_eval(app)},
-                                             {"trace", add_trace(app)},
-                                             {"replay", add_replay(app)},
-                                             {"quantize", add_quantize(app)}};
+  std::map<std::string, Command> commands = {{"generate", add_generate(app)}, {"chat", add_chat(app)},
+                                             {"serve", add_serve(app)},       {"compare", add_compare(app)},
+                                             {"tree", add_tree(app)},         {"inspect", add_inspect(app)},
+                                             {"tokenize", add_tokenize(app)}, {"perplexity", add_perplexity(app)},
+                                             {"bench", add_bench(app)},       {"eval", add_eval(app)},
+                                             {"trace", add_trace(app)},       {"replay", add_replay(app)},
+                                             {"quantize", add_quantize(app)}, {"verify", add_verify(app)}};
   app.allow_extras();  // after the commands, which would inherit it: a wrong command can be named, a wrong flag is
                        // refused
   try {

@@ -33,8 +33,10 @@ void add_mode_flags(CLI::App& app, ModeFlags& flags) {
                  "a preset of the options below: performance (the default), reference (the slow device, everything "
                  "checked) or eager-aligned; see docs/modes.md")
       ->type_name("NAME");
-  app.add_option("--device", flags.device,
-                 "what computes: cpu (SIMD kernels), or reference (plain loops; the same bits, slowly)")
+  app.add_option(
+         "--device", flags.device,
+         "what computes: cpu (SIMD kernels), reference (plain loops; the same bits, slowly), or cuda, cuda:N (an "
+         "NVIDIA GPU; the same bits)")
       ->type_name("NAME");
   app.add_flag("--checked{plain}", flags.checked,
                "check every rule of the device contract on every call; --checked=ascend: also those of an Ascend NPU");

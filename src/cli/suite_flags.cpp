@@ -11,11 +11,11 @@ namespace espalier {
 namespace {
 
 // What a suite says itself.
-constexpr const char* kNotWithSuite[] = {"--data",         "--skip",           "--limit",        "--baseline",
-                                         "--baseline-run", "--baseline-turns", "--trace",        "--raw",
-                                         "--system",       "--max-tokens",     "--tree",         "--draft-nodes",
-                                         "--draft-depth",  "--draft-expand",   "--draft-branch", "--draft-vocab",
-                                         "--draft-window", "--ignore-eos",     "--stop",         "--logprobs"};
+constexpr const char* kNotWithSuite[] = {
+    "--data",        "--skip",         "--limit",        "--baseline",    "--baseline-run", "--baseline-turns",
+    "--trace",       "--raw",          "--system",       "--max-tokens",  "--tree",         "--draft-nodes",
+    "--draft-depth", "--draft-expand", "--draft-branch", "--draft-vocab", "--draft-window", "--ignore-eos",
+    "--stop",        "--logprobs",     "--receipts"};
 constexpr const char* kOnlyWithSuite[] = {"--only", "--full", "--all-humaneval", "--dry-run", "--execute-model-code"};
 // Of all flags that the same calls add, those that concern a whole suite.
 constexpr const char* kNotInSetting[] = {"--mode", "--device", "--checked", "--invariants", "--draft", "--draft-model"};

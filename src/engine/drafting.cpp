@@ -12,6 +12,7 @@
 #include "decode/medusa_drafter.h"
 #include "decode/model_drafter.h"
 #include "decode/ngram_drafter.h"
+#include "decode/step_timing.h"
 #include "engine/head_search.h"
 #include "engine/step_times_file.h"
 #include "text/token_text.h"
@@ -212,23 +213,31 @@ std::unique_ptr<Drafter> Drafting::make(const std::string& drafter, KvCache& cac
                           .invariants = options.invariants});
 }
 
-Speculation Drafting::speculation() const {
-  if (drafters_.empty()) return {};
+Speculation Drafting::speculation(int sequences) const {
+  if (drafters_.empty()) return {.budget = budget_for(sequences)};
   Speculation speculation{.tree = tree(), .drafters = [this](KvCache& cache, int sequences) {
                             DrafterSet set;
                             for (const std::string& drafter : drafters_) set.push_back(make(drafter, cache, sequences));
                             return set;
                           }};
-  if (chooses_nodes()) speculation.budget = chosen_budget();
+  const DType kv_type = engine_->decoder.kv_type;
+  if (has("eagle3")) speculation.memories.push_back(eagle3_->kv_shape(kv_type));
+  if (has("model")) speculation.memories.push_back(draft_model_->kv_shape(kv_type));
+  speculation.budget = budget_for(sequences);
   return speculation;
 }
 
-// With the step times of an earlier batch or run where there are some.
-ChosenBudget Drafting::chosen_budget() const {
-  ChosenBudget budget{.times = *measured_,
-                      .on_measured = [kept = measured_](const StepTimes& times) { *kept = times; }};
+// With the step times of an earlier batch or run where there are some. Where nothing is chosen, those who share steps
+// want to know what these cost all the same; but on the device that is made to be read, that is not worth the time.
+std::optional<ChosenBudget> Drafting::budget_for(int sequences) const {
+  const bool cuts = !drafters_.empty() && chooses_nodes();
+  if (!cuts && (sequences == 1 || engine_->modes.mode == "reference")) return std::nullopt;
+  ChosenBudget budget{
+      .cuts = cuts, .times = *measured_, .on_measured = [kept = measured_](const StepTimes& times) { *kept = times; }};
   if (budget.times || !engine_->places.cache) return budget;
-  const StepTimesFile file(*engine_->places.cache, step_times_key(*engine_, eagle3_ != nullptr, max_rows(tree())));
+  const std::int64_t tree_rows = drafters_.empty() ? 1 : max_rows(tree());
+  const std::int64_t rows = sequences == 1 ? tree_rows : std::max(tree_rows, kTimedRows);
+  const StepTimesFile file(*engine_->places.cache, step_times_key(*engine_, eagle3_ != nullptr, rows));
   budget.times = file.load();
   engine_->listener->detail(
       fmt::format("step times: {} {}", budget.times ? "from" : "measured, for", file.path().string()));

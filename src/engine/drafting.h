@@ -35,8 +35,8 @@ class Drafting {
   const TreeOptions& tree() const { return tree_.options; }
   bool chooses_nodes() const { return tree_.chooses_nodes; }  // rows are chosen round by round
   std::string budget() const;                                 // "16 rows", "up to 64 rows"
-  // For any number of batches; drafters keep pointers into this object.
-  Speculation speculation() const;
+  // For any number of batches of so many sequences; drafters keep pointers into this object.
+  Speculation speculation(int sequences = 1) const;
 
   // An oracle has to be told prompt and answer before it can replay them.
   bool wants_answer() const { return has("oracle"); }
@@ -54,7 +54,7 @@ class Drafting {
   void open_draft_model();
   TreeFacts tree_facts() const;
   StepForm form() const;
-  ChosenBudget chosen_budget() const;
+  std::optional<ChosenBudget> budget_for(int sequences) const;
   std::unique_ptr<Drafter> make(const std::string& drafter, KvCache& cache, int sequences) const;
 
   const OpenEngine* engine_;

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "decode/batch.h"
+#include "decode/pool_size.h"
 #include "engine/model_hash.h"
 #include "format/testing/complaint.h"
 #include "format/testing/temporary_folder.h"
@@ -121,6 +122,21 @@ TEST_F(DraftingTest, AnyDrafterGivesTheTextOfPlainDecoding) {
         std::vector<GenerateRequest>{{.prompt = other, .options = options}, {.prompt = prompt, .options = options}});
     EXPECT_EQ(results[0].tokens, expected_other.tokens) << drafting->name();
     EXPECT_EQ(results[1].tokens, expected.tokens) << drafting->name();
+  }
+}
+
+TEST_F(DraftingTest, TheBytesOfAPositionAreKnownBeforeABatchIsMade) {
+  for (const std::string drafters : {"none", "ngram", "eagle3+ngram", "model", "eagle3+model"}) {
+    DraftOptions options{.draft = drafters, .draft_model = kModel};
+    if (drafters.find("eagle3") != std::string::npos) options.heads = {kEagle3};
+    if (drafters.find("model") == std::string::npos) options.draft_model.clear();
+    const auto drafting = draft(options);
+    const Speculation speculation = drafting->speculation();
+    const Batch batch(*engine_.model, engine_.decoder, speculation);
+    std::int64_t bytes = batch.cache().memory(0).slot_bytes();
+    for (std::size_t i = 1; i <= speculation.memories.size(); ++i) bytes += batch.cache().memory(i).slot_bytes();
+    EXPECT_EQ(kv_position_bytes(*engine_.model, engine_.decoder.kv_type, speculation), bytes) << drafters;
+    EXPECT_THROW(batch.cache().memory(speculation.memories.size() + 1), std::out_of_range) << drafters;
   }
 }
 

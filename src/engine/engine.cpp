@@ -8,6 +8,7 @@
 #include "decode/decoder_choices.h"
 #include "device/checked/checked_device.h"
 #include "device/cpu/cpu_device.h"
+#include "device/cuda/cuda_device.h"
 #include "device/reference/reference_device.h"
 
 namespace espalier {
@@ -28,10 +29,18 @@ Listener* silent_listener() {
   return &silent;
 }
 
+// name: "cuda", or with a number "cuda:1"
+std::unique_ptr<Device> make_gpu_device(const std::string& name) {
+  const auto colon = name.find(':');
+  return cuda::make_device({.index = colon == name.npos ? 0 : std::stoi(name.substr(colon + 1))});
+}
+
 std::unique_ptr<Device> make_plain_device(const ModeOptions& modes, const EngineOptions& options) {
   const int threads = thread_count(options.threads);
   if (modes.device == "cpu") return make_cpu_device({.threads = threads, .isa = parse_isa(options.isa)});
-  if (!options.isa.empty()) throw InputError("--isa: only with --device cpu, the reference device has no kernels");
+  if (!options.isa.empty())
+    input_error("--isa: only with --device cpu, the {} device has no instruction sets to choose from", modes.device);
+  if (modes.device.starts_with("cuda")) return make_gpu_device(modes.device);
   return make_reference_device(threads);
 }
 

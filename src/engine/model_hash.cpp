@@ -1,6 +1,9 @@
 #include "engine/model_hash.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -21,10 +24,31 @@ std::string hash_of_text(std::string_view text) {
   return sha256(std::as_bytes(std::span(text)));
 }
 
-// The file itself, or the shards of a Hugging Face folder by name.
+// "-00001-of-00003.gguf"
+std::string shard_ending(int number, int count) {
+  return fmt::format("-{:05}-of-{:05}.gguf", number, count);
+}
+
+// The file, or all of a split set of which it is the first.
+std::vector<fs::path> gguf_files(const fs::path& first) {
+  const std::string name = first.filename().string();
+  const std::size_t ending = shard_ending(1, 1).size();
+  int count = 0;
+  if (name.size() > ending) std::from_chars(name.data() + name.size() - 10, name.data() + name.size() - 5, count);
+  if (count < 2 || !name.ends_with(shard_ending(1, count))) return {first};
+  std::vector<fs::path> files;
+  for (int number = 1; number <= count; ++number) {
+    files.push_back(first.parent_path() / (name.substr(0, name.size() - ending) + shard_ending(number, count)));
+    std::error_code error;
+    if (!fs::exists(files.back(), error)) return {first};  // a file that is only named like one
+  }
+  return files;
+}
+
+// The GGUF file or files, or the shards of a Hugging Face folder by name.
 std::vector<fs::path> weight_files(const fs::path& model) {
   std::error_code error;
-  if (!fs::is_directory(model, error)) return {model};
+  if (!fs::is_directory(model, error)) return gguf_files(model);
   std::vector<fs::path> files;
   for (fs::directory_iterator entry(model, error), end; !error && entry != end; entry.increment(error)) {
     const std::string name = entry->path().filename().string();
@@ -137,6 +161,22 @@ std::optional<std::string> text_sha256(const fs::path& model, const std::optiona
     return file.extension() != ".safetensors" && file.extension() != ".bin";
   };
   return hash_of_files(files_in(model, is_text), cache_folder);
+}
+
+std::optional<std::string> tokenizer_sha256(const fs::path& model, const std::optional<fs::path>& cache_folder) {
+  std::error_code error;
+  if (!fs::is_directory(model, error)) return model_sha256(model, cache_folder);
+  const auto is_tokenizer = [](const fs::path& file) {
+    const std::string name = file.filename().string();
+    return name == "tokenizer.json" || name == "tokenizer.model" || name == "tokenizer_config.json";
+  };
+  return hash_of_files(files_in(model, is_tokenizer), cache_folder);
+}
+
+std::optional<std::string> configuration_sha256(const fs::path& model, const std::optional<fs::path>& cache_folder) {
+  std::error_code error;
+  if (!fs::is_directory(model, error)) return "";
+  return file_sha256(model / "config.json", cache_folder);
 }
 
 }  // namespace espalier

@@ -44,6 +44,34 @@ TEST_F(ModelHashTest, OfAFolderIsThatOfItsShards) {
   EXPECT_EQ(model_bytes(folder_ / "hf"), 3);
 }
 
+TEST_F(ModelHashTest, OfASplitModelIsThatOfItsShards) {
+  const fs::path first = folder_.write("m-00001-of-00002.gguf", "a");
+  EXPECT_EQ(model_sha256(first, cache_), hash_of("a")) << "only named like one";
+  folder_.write("m-00002-of-00002.gguf", "bc");
+  const std::string both = hash_of(hash_of("a") + "\n" + hash_of("bc"));
+  EXPECT_EQ(model_sha256(first, cache_), both);
+  EXPECT_EQ(tokenizer_sha256(first, cache_), both);
+  EXPECT_EQ(model_bytes(first), 3);
+  EXPECT_EQ(model_sha256(folder_.write("-of-00002.gguf", "d"), cache_), hash_of("d"));
+  EXPECT_EQ(model_sha256(folder_.write("gguf", "e"), cache_), hash_of("e"));
+}
+
+TEST_F(ModelHashTest, OfTokenizerAndConfigurationIsThatOfTheirFiles) {
+  fs::create_directory(folder_ / "hf");
+  folder_.write("hf/config.json", "{}");
+  folder_.write("hf/tokenizer.json", "[]");
+  const auto before = tokenizer_sha256(folder_ / "hf", cache_);
+  EXPECT_EQ(before, hash_of("tokenizer.json\n" + hash_of("[]") + "\n"));
+  EXPECT_EQ(configuration_sha256(folder_ / "hf", cache_), hash_of("{}"));
+  folder_.write("hf/README.md", "words");
+  EXPECT_EQ(tokenizer_sha256(folder_ / "hf", cache_), before) << "no token depends on them";
+  folder_.write("hf/tokenizer_config.json", "{}");
+  EXPECT_NE(tokenizer_sha256(folder_ / "hf", cache_), before);
+  const fs::path file = folder_.write("m.gguf", "a");
+  EXPECT_EQ(tokenizer_sha256(file, cache_), hash_of("a"));
+  EXPECT_EQ(configuration_sha256(file, cache_), "");
+}
+
 TEST_F(ModelHashTest, OfAHeadCountsEveryFileAndItsName) {
   fs::create_directory(folder_ / "head");
   const auto hash = [&] { return folder_sha256(folder_ / "head", cache_); };

@@ -28,7 +28,7 @@ using R = ModeRequest;
 using O = ModeOptions;
 // clang-format off
 constexpr Option kOptions[] = {
-    {&R::device,     &O::device,     {"cpu", "reference"},       {"cpu", "reference", "cpu"}},
+    {&R::device,     &O::device,     {"cpu", "reference", "cuda"}, {"cpu", "reference", "cpu"}},
     {&R::checked,    &O::checked,    {"off", "plain", "ascend"}, {"off", "plain", "off"}},
     {&R::invariants, &O::invariants, {"off", "on"},              {"off", "on", "off"}},
     {&R::attention,  &O::attention,  {"fused", "eager"},         {"fused", "eager", "eager"}},
@@ -38,8 +38,17 @@ constexpr Option kOptions[] = {
 };
 // clang-format on
 
+// "cuda:1" is a value where "cuda" is.
+std::string_view without_number(std::string_view value) {
+  const auto colon = value.find(':');
+  const std::string_view number = colon == value.npos ? "" : value.substr(colon + 1);
+  const bool numbered = value.starts_with("cuda:") && !number.empty() && number.size() <= 3 &&
+                        number.find_first_not_of("0123456789") == number.npos;
+  return numbered ? value.substr(0, colon) : value;
+}
+
 void check_value(const AskedMode& asked, const Values& values) {
-  if (!asked.value.empty() && std::ranges::find(values, asked.value) != values.end()) return;
+  if (!asked.value.empty() && std::ranges::find(values, without_number(asked.value)) != values.end()) return;
   const auto used = std::span(values).first(values.back().empty() ? 2 : 3);
   input_error("{}: expected {}, got '{}'", asked.by, fmt::join(used, " or "), asked.value);
 }

@@ -273,7 +273,7 @@ struct Requests::State {
       : owner(std::move(shared)),
         drafting(drafting_for(*owner, options.drafts)),
         chat(chat_context({.variables = options.template_variables, .date = options.date})),
-        batch(*owner->engine.model, decoder_options(owner->engine, options), drafting->speculation()) {}
+        batch(*owner->engine.model, decoder_options(owner->engine, options), drafting->speculation(options.parallel)) {}
 
   // Answers come from many prompts, and an oracle would have to hear each of them first.
   static std::shared_ptr<Drafting> drafting_for(Engine::State& engine, const Drafts& drafts) {

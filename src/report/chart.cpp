@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "base/error.h"
 #include "eval/turn_table.h"
@@ -50,21 +51,29 @@ Drawing legend(const Chart& chart) {
   return {svg, y - kTitle + 10};
 }
 
-std::string body(const Chart& chart, double& height) {
+Drawing body(const Chart& chart) {
+  check(!chart.empty(), "chart {} has no points", chart.id);
   const Drawing key = legend(chart);
   const double top = kTitle + key.height;
   const Drawing plot = chart.form == ChartForm::rows ? draw_rows(chart, top) : draw_axes(chart, top);
-  height = top + plot.height;
-  return chart_text(12, 19, "title", cut_label(chart.title, 54)) + key.svg + plot.svg;
+  return {chart_text(12, 19, "title", cut_label(chart.title, 54)) + key.svg + plot.svg, top + plot.height};
 }
 
-std::string svg_element(const Chart& chart, std::string_view attributes, std::string_view style) {
-  check(!chart.empty(), "chart {} has no points", chart.id);
-  double height = 0;
-  const std::string inner = body(chart, height);
+std::string svg_element(const Chart& chart, const Drawing& inner, std::string_view attributes, std::string_view style) {
   return fmt::format(
       "<svg class=\"chart\" role=\"img\" viewBox=\"0 0 {0} {1:.0f}\" {2}>\n<title>{3}</title>\n{4}{5}\n</svg>\n",
-      kChartWidth, height, attributes, markup_text(chart.title), style, inner);
+      kChartWidth, inner.height, attributes, markup_text(chart.title), style, inner.svg);
+}
+
+constexpr std::string_view kXml = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n";
+
+// What a file needs that a page has already: the style, and what lies behind the chart.
+std::string file_style() {
+  return fmt::format(
+      "<style>\n{}svg.chart rect.page {{ fill: #ffffff; }}\n"
+      "@media (prefers-color-scheme: dark) {{ svg.chart rect.page {{ fill: #17191c; }} }}\n</style>\n"
+      "<rect class=\"page\" width=\"100%\" height=\"100%\"/>\n",
+      kChartStyle);
 }
 
 }  // namespace
@@ -87,17 +96,33 @@ std::string_view chart_style() {
 }
 
 std::string chart_svg(const Chart& chart) {
-  return svg_element(chart, "", "");
+  return svg_element(chart, body(chart), "", "");
 }
 
 std::string chart_document(const Chart& chart) {
-  const std::string style = fmt::format(
-      "<style>\n{}svg.chart rect.page {{ fill: #ffffff; }}\n"
-      "@media (prefers-color-scheme: dark) {{ svg.chart rect.page {{ fill: #17191c; }} }}\n</style>\n"
-      "<rect class=\"page\" width=\"100%\" height=\"100%\"/>\n",
-      kChartStyle);
-  return "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n" +
-         svg_element(chart, "xmlns=\"http://www.w3.org/2000/svg\" width=\"600\"", style);
+  return std::string(kXml) +
+         svg_element(chart, body(chart), "xmlns=\"http://www.w3.org/2000/svg\" width=\"600\"", file_style());
+}
+
+std::string charts_document(std::span<const Chart> charts) {
+  check(!charts.empty(), "a file without charts");
+  std::string inner;
+  double top = 0, row = 0;
+  for (std::size_t i = 0; i < charts.size(); ++i) {
+    const bool left = i % 2 == 0;
+    if (left) top += std::exchange(row, 0);
+    const Drawing chart = body(charts[i]);
+    inner += svg_element(charts[i], chart,
+                         fmt::format("x=\"{}\" y=\"{:.0f}\" width=\"{}\" height=\"{:.0f}\"", left ? 0 : kChartWidth,
+                                     top, kChartWidth, chart.height),
+                         "");
+    row = std::max(row, chart.height);
+  }
+  const double width = charts.size() > 1 ? 2 * kChartWidth : kChartWidth;
+  return fmt::format(
+      "{}<svg class=\"chart\" xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {} {:.0f}\" "
+      "width=\"{}\">\n{}{}</svg>\n",
+      kXml, width, top + row, 1.5 * width, file_style(), inner);
 }
 
 std::string to_csv(const Chart& chart) {

@@ -5,6 +5,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -59,6 +60,8 @@ struct Chart {
 std::string chart_svg(const Chart& chart);
 // A file of its own.
 std::string chart_document(const Chart& chart);
+// Several in one file, in two columns. Requires at least one.
+std::string charts_document(std::span<const Chart> charts);
 std::string_view chart_style();
 
 // A line for each point: series, category or x, y, low, high.

@@ -1,5 +1,6 @@
 #include "report/chart.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <nlohmann/json.hpp>
@@ -156,6 +157,17 @@ TEST(Histogram, OneSeriesStandsForRunsWithTheSameSamples) {
   EXPECT_EQ(chart.series[0].name, "all runs");
   EXPECT_TRUE(histogram_of("lengths", {}, {}).empty());
   EXPECT_FALSE(histogram_of("lengths", {}, {{"one", {5}}}).empty());
+}
+
+TEST(Chart, SeveralStandInOneFileAndNoneLiesOnAnother) {
+  const std::vector<Chart> charts(3, chart_of(ChartForm::line));
+  const std::string svg = charts_document(charts);
+  const double height = view_height(chart_svg(charts[0]));
+  EXPECT_THAT(svg, HasSubstr("viewBox=\"0 0 800 "));
+  EXPECT_THAT(svg, HasSubstr("x=\"0\" y=\"0\" width=\"400\""));
+  EXPECT_THAT(svg, HasSubstr("x=\"400\" y=\"0\" width=\"400\""));
+  EXPECT_THAT(svg, HasSubstr(fmt::format("x=\"0\" y=\"{:.0f}\" width=\"400\"", height)));
+  EXPECT_THROW(charts_document({}), std::logic_error);
 }
 
 }  // namespace

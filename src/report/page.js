@@ -1,24 +1,6 @@
-// The script of a report: sorts and filters the list of turns, and draws the tree of any round. Everything that runs wrote
-// (ids, tokens, labels) enters the page as text nodes only.
-"use strict";
+// The script of a report, behind elements.js and tree.js: sorts and filters the list of turns, and draws the tree of any round.
 (() => {
   const kRowsOfAPage = 50;
-  const kSvg = "http://www.w3.org/2000/svg";
-  const byId = (id) => document.getElementById(id);
-
-  // An element with attributes and children; texts become text nodes.
-  const make = (name, attributes = {}, ...children) => fill(document.createElement(name), attributes, children);
-  const draw = (name, attributes = {}, ...children) => fill(document.createElementNS(kSvg, name), attributes, children);
-  const fill = (element, attributes, children) => {
-    for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
-    element.append(...children);
-    return element;
-  };
-  const button = (text, label, action) => {
-    const made = make("button", {type: "button", "aria-label": label}, text);
-    made.addEventListener("click", action);
-    return made;
-  };
 
   // ---- tables that are wider than the page ----
 
@@ -131,111 +113,28 @@
     if (!word.startsWith("\"")) return ` ${word}`;
     return word.slice(1, -1).replace(/\\(n|t|r|\\|")/g, (all, c) => ({n: "\n", t: "\t", r: "", "\\": "\\", "\"": "\""})[c]);
   };
-  const cut = (text, most) => {
-    const letters = [...text];
-    return letters.length <= most ? text : `${letters.slice(0, most - 1).join("")}\u2026`;
-  };
-  const probability = (score) => (score === null ? 0 : Math.exp(score));
-  const digits = (value) => (value >= 0.9995 ? "1.00" : value.toFixed(3).replace(/^0/, ""));
 
   // ---- the tree of a round ----
 
-  const kBox = {height: 40, pitch: 50, gap: 40, margin: 14, narrowest: 74, padding: 10, letters: 22};
-
-  // How wide a text of a tree is, in the font that the style sheet gives its kind.
-  const textWidth = (() => {
-    const pen = document.createElement("canvas").getContext("2d");
-    const fonts = new Map();
-    const fontOf = (kind) => {
-      const text = draw("text", {class: kind}), probe = draw("svg", {class: "tree", width: 0, height: 0}, text);
-      document.body.append(probe);
-      const {font} = getComputedStyle(text);
-      probe.remove();
-      return font;
-    };
-    return (kind, text) => {
-      if (!fonts.has(kind)) fonts.set(kind, fontOf(kind));
-      pen.font = fonts.get(kind);
-      return pen.measureText(text).width;
-    };
-  })();
-
-  const treeLayout = (data, round) => {
-    const nodes = round.p.map((parent, i) => ({
-      parent, index: i, token: data.words[round.t[i]], score: round.s[i], sources: round.d[i], children: [],
-      depth: 0, taken: round.v.includes(i)}));
-    nodes.forEach((node, i) => {
-      if (i === 0) return;
-      node.depth = nodes[node.parent].depth + 1;
-      node.own = node.score === null ? 0 : probability(node.score - (nodes[node.parent].score ?? 0));
-      node.path = probability(node.score);
-      nodes[node.parent].children.push(node);
-    });
-    const last = nodes[round.v[round.v.length - 1]];
-    const bonus = {token: data.words[round.c[round.c.length - 1]], depth: last.depth + 1, children: [], bonus: true, parentNode: last};
-    last.children.push(bonus);
-    const all = [...nodes, bonus];
-    for (const node of all) {
-      node.label = cut(node.token, kBox.letters);
-      node.names = node.bonus || node.index === 0 ? "" : sourceNames(data, node.sources);
-      node.figures = node.bonus ? (round.f ? "the end" : "next root") : node.index === 0 ? "root" : `${digits(node.own)} \u00b7 ${digits(node.path)}`;
-      if (data.drafters.length > 1 && node.names) node.figures += ` ${node.names}`;
-    }
-    place(nodes[0], all);
-    return {nodes, bonus, all, last};
-  };
-
-  // Columns by depth, a row for each leaf, parents in the middle of their children.
-  const place = (root, all) => {
-    const widths = [];
-    for (const node of all) {
-      const text = Math.max(textWidth("token", node.label), textWidth("figures", node.figures));
-      widths[node.depth] = Math.max(widths[node.depth] ?? kBox.narrowest, text + 2 * kBox.padding);
-    }
-    const lefts = [];
-    widths.reduce((x, width, depth) => { lefts[depth] = x; return x + width + kBox.gap; }, kBox.margin);
-    let next = kBox.margin + kBox.height / 2;
-    const below = (node) => {
-      node.x = lefts[node.depth];
-      node.width = widths[node.depth];
-      node.children.forEach(below);
-      const children = node.children;
-      node.y = children.length ? (children[0].y + children[children.length - 1].y) / 2 : next;
-      if (!children.length) next += kBox.pitch;
-    };
-    below(root);
-  };
-
-  const curve = (from, to) => {
-    const begin = from.x + from.width, middle = (begin + to.x) / 2;
-    return `M${begin} ${from.y}C${middle} ${from.y} ${middle} ${to.y} ${to.x} ${to.y}`;
-  };
-
   const sourceNames = (data, sources) => data.drafters.filter((_, bit) => Math.floor(sources / 2 ** bit) % 2 === 1).join("+");
 
-  const drawBox = (node) => {
-    const kind = node.bonus ? "bonus" : node.taken ? "taken" : "guess";
-    const about = node.bonus || node.index === 0 ? `${node.token}, ${node.figures}`
-      : `${node.token}: ${node.own.toFixed(4)} behind its parent, ${node.path.toFixed(4)} for the whole path${node.names ? `, by ${node.names}` : ""}`;
-    const middle = node.x + node.width / 2;
-    return draw("g", {class: kind}, draw("title", {}, about),
-      draw("rect", {x: node.x, y: node.y - kBox.height / 2, width: node.width, height: kBox.height, rx: node.bonus ? 18 : 6}),
-      draw("text", {class: "token", x: middle, y: node.y - 2}, node.label),
-      draw("text", {class: "figures", x: middle, y: node.y + 13}, node.figures));
+  // As tree.js takes them: the rows, and behind the last one taken the teacher's own token.
+  const treeNodes = (data, round) => {
+    const token = (word) => data.words[word];
+    const special = (node, figures) => ({...node, figures, about: `${node.token}, ${figures}`});
+    const nodes = round.p.map((parent, i) => {
+      const node = {token: token(round.t[i]), parent, kind: round.v.includes(i) ? "taken" : "guess"};
+      return i === 0 ? special(node, "root") : guessNode(data, round, i, node);
+    });
+    const own = {token: token(round.c[round.c.length - 1]), parent: round.v[round.v.length - 1], kind: "bonus"};
+    return [...nodes, special(own, round.f ? "the end" : "next root")];
   };
 
-  const drawTree = (data, round) => {
-    const {nodes, bonus, all, last} = treeLayout(data, round);
-    const width = Math.max(...all.map((node) => node.x + node.width)) + kBox.margin;
-    const height = Math.max(...all.map((node) => node.y)) + kBox.height / 2 + kBox.margin;
-    const svg = draw("svg", {class: "tree", role: "img", width, height, viewBox: `0 0 ${width} ${height}`, "data-root": nodes[0].y,
-      "aria-label": `tree of ${nodes.length} rows, ${round.v.length - 1} guesses accepted`});
-    const edge = (node, kind, strength = 0) =>
-      draw("path", {class: kind, d: curve(node.bonus ? last : nodes[node.parent], node), ...(kind === "branch" ? {"stroke-width": 1.2 + 2.8 * strength} : {})});
-    svg.append(...nodes.slice(1).filter((node) => !node.taken).map((node) => edge(node, "branch", node.path)), edge(bonus, "next"),
-      ...nodes.slice(1).filter((node) => node.taken).map((node) => edge(node, "path")));
-    svg.append(...all.map(drawBox));
-    return svg;
+  const guessNode = (data, round, i, node) => {
+    const own = round.s[i] === null ? 0 : probability(round.s[i] - (round.s[node.parent] ?? 0)), path = probability(round.s[i]);
+    const names = sourceNames(data, round.d[i]);
+    return {...node, strength: path, figures: `${digits(own)} \u00b7 ${digits(path)}${data.drafters.length > 1 && names ? ` ${names}` : ""}`,
+      about: `${node.token}: ${own.toFixed(4)} behind its parent, ${path.toFixed(4)} for the whole path${names ? `, by ${names}` : ""}`};
   };
 
   // ---- the view of a turn ----
@@ -274,7 +173,7 @@
         make("div", {class: "controls"}, button("\u2039", "previous round", () => this.show(this.round - 1)),
           this.place = make("span", {class: "round-place"}), button("\u203a", "next round", () => this.show(this.round + 1)),
           button("close", "close the turn", () => this.close())),
-        this.facts, this.tree, legend());
+        this.facts, this.tree, treeLegend());
       heading.focus({preventScroll: true});
       this.element.scrollIntoView({block: "start"});
     }
@@ -306,7 +205,7 @@
       this.place.textContent = `round ${this.round} \u00b7 ${rounds.length} rounds from 0`;
       const times = ["draft", "prepare", "verify", "accept", "commit"].map((stage, i) => `${stage} ${shown.m[i].toFixed(2)} ms`);
       this.facts.textContent = `${shown.p.length} ${shown.p.length === 1 ? "row" : "rows"}, ${shown.v.length - 1} of ${shown.p.length - 1} guesses accepted; ${times.join(", ")}`;
-      const tree = drawTree(this.data, shown);
+      const tree = drawTree(treeNodes(this.data, shown), `tree of ${shown.p.length} rows, ${shown.v.length - 1} guesses accepted`);
       this.tree.replaceChildren(tree);
       this.tree.scrollTop = tree.dataset.root - this.tree.clientHeight / 2;
       history.replaceState(null, "", `#turn-${this.number}-${this.round}`);
@@ -317,11 +216,6 @@
       history.replaceState(null, "", "#turns-title");
     }
   }
-
-  const legend = () => make("ul", {class: "legend"},
-    ...[["taken", "accepted: the teacher chose it too"], ["guess", "drafted, not accepted"], ["bonus", "the teacher\u2019s own next token"]]
-      .map(([kind, text]) => make("li", {}, make("span", {class: `swatch ${kind}`}), text)),
-    make("li", {}, "a \u00b7 b: the drafter\u2019s probability behind the parent \u00b7 of the whole path"));
 
   const titles = new Map();
   const table = byId("turns");

@@ -18,15 +18,31 @@ const std::map<std::string, Json> kPrinted = {{"speed-up", Json::array({1.27, nu
                                               {"accept_L", Json::array({3.17, 3, 6, 8})}};
 
 // Two runs side by side; of the left one some baselines were timed once more, and one turn differs.
-class RunTables : public ReportTest {
- protected:
-  void SetUp() override {
+class TwoRuns : public ReportTest {
+ public:
+  TwoRuns() {
     FakeRun left = random_run(11, 23), right = random_run(70, 12);
     for (std::size_t i = 0; i < 5; ++i)
       left.turns[i].baseline->retimed = TurnSeconds{0.01, 0.5 + 0.1 * static_cast<double>(i)};
     right.turns[3].baseline->tokens.back() += 1;
     make_report({write("left", left), write("right", right)}, {.paper = {kPaperTable}});
-    for (const char* label : {"left", "right"}) turns_[label] = plain_turns(folder_ / label);
+    for (const char* label : {"left", "right"}) turns[label] = plain_turns(folder_ / label);
+  }
+
+  const std::filesystem::path& report_folder() const { return out_; }
+  ByRun<std::vector<PlainTurn>> turns;
+
+ private:
+  void TestBody() override {}
+};
+
+// Of their one report, which takes seconds under sanitizers.
+class RunTables : public ReportTest {
+ protected:
+  void SetUp() override {
+    static const TwoRuns runs;
+    out_ = runs.report_folder();
+    turns_ = runs.turns;
   }
 
   template <typename Compute>

@@ -1,0 +1,24 @@
+// The receipts in a text: one receipt, a list of them, JSON lines, or responses of the server that carry some, whole or
+// as a stream of events. One that is damaged does not hide the others. Functions without state.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/receipt.h"
+
+namespace espalier {
+
+struct FoundReceipt {
+  std::string where = {};                // "answers.jsonl:3", "response.json: choices[1].receipt"
+  std::optional<Receipt> receipt = {};   // nothing: it cannot be read, and
+  std::string error = {};                // why: one line that begins with its place
+  std::optional<std::string> text = {};  // what the response says beside it
+};
+
+// In the order of the text. Empty: there is none in it. What is no JSON at all is one that cannot be read.
+std::vector<FoundReceipt> find_receipts(std::string_view text, std::string_view where);
+
+}  // namespace espalier
