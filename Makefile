@@ -7,7 +7,7 @@ export JOBS FUZZ_SECONDS
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo build model test test-slow test-fast test-arm test-includes test-tsan test-train test-report bench fuzz format format-check clean
+.PHONY: help demo serve build model test test-slow test-fast test-arm test-includes test-tsan test-cuda build-cuda test-train test-report test-page test-clients test-robustness bench fuzz format format-check clean
 
 help: ## list what make can do
 	@echo "Espalier: speculation changes the speed, never the text. Start with: make demo"
@@ -17,6 +17,9 @@ help: ## list what make can do
 
 demo: ## install what is missing, build, fetch the model, let it answer, without and with speculation
 	@scripts/demo
+
+serve: ## install what is missing, build, fetch the model, serve it at http://127.0.0.1:8080 with a chat page
+	@scripts/serve
 
 build: ## build the program: build/bin/espalier
 	@scripts/setup build && scripts/build bin/espalier
@@ -42,11 +45,26 @@ test-includes: ## compile every file alone: what it uses, it includes
 test-tsan: ## build the tests of threads with ThreadSanitizer and run them
 	@scripts/test-tsan
 
+test-cuda: ## build with CUDA and run on this machine's GPU what holds a device to its contract
+	@scripts/test-cuda
+
+build-cuda: ## compile the CUDA kernels for every card they are written for
+	@scripts/build-cuda
+
 test-train: ## test the training pipeline (installs PyTorch into train/.venv)
 	@scripts/test-train
 
 test-report: ## make reports of tiny runs and look at them in headless Chromium (installs it)
 	@scripts/test-report
+
+test-page: ## use the chat page of the server in headless Chromium (installs it)
+	@scripts/test-page
+
+test-clients: ## use the server with openai, litellm, langchain, llm, lm-eval and promtool (installs them)
+	@scripts/test-clients
+
+test-robustness: ## attack the server: smuggling, slowhttptest, schemathesis, 10,000 clients of whom many leave (installs them)
+	@scripts/test-robustness
 
 bench: ## run the benchmark programs of the release build
 	@scripts/bench
@@ -61,4 +79,4 @@ format-check: ## fail if a C++ source is not formatted
 	@scripts/format --check
 
 clean: ## remove all build folders (the model stays)
-	rm -rf build build-sanitize build-tsan build-clang build-arm
+	rm -rf build build-sanitize build-tsan build-clang build-cuda build-arm

@@ -12,6 +12,9 @@ foreach(part ${parts})
   string(APPEND script "addlib $<TARGET_FILE:espalier_${part}>\n")
   list(APPEND part_targets espalier_${part})
 endforeach()
+if(ESPALIER_HAS_CUDA)  # so that an application need not know
+  string(APPEND script "addlib $<TARGET_FILE:CUDA::cudart_static>\n")
+endif()
 file(GENERATE OUTPUT ${CMAKE_BINARY_DIR}/lib/libespalier.mri CONTENT "${script}save\nend\n")
 file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/lib)
 add_custom_command(OUTPUT ${archive}

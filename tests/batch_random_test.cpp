@@ -67,7 +67,8 @@ constexpr std::int64_t kMostAlternatives = 3;
 struct Judged {
   JudgedRequest request;
   Verdict verdict;
-  std::vector<Logprobs> logprobs = {};  // of each token, with the most alternatives
+  std::vector<Logprobs> logprobs = {};         // of each token, with the most alternatives
+  std::vector<Logprobs> prompt_logprobs = {};  // likewise, of the prompt's tokens but the first
 };
 
 // An answer of plain decoding, alone: a claim that the judge looks at.
@@ -76,7 +77,8 @@ Tokens claimed_answer(const Transformer& model, const JudgedRequest& request) {
   const GenerateOptions options{.sampling = request.sampling,
                                 .seed = request.seed,
                                 .max_tokens = request.max_tokens,
-                                .stop_tokens = request.stop_tokens};
+                                .stop_tokens = request.stop_tokens,
+                                .min_tokens = request.min_tokens};
   return batch.generate(request.prompt, options).tokens;
 }
 
@@ -99,11 +101,15 @@ Judged judge_claim(const Transformer& model, const JudgedRequest& request) {
   Judged judged{.request = request, .verdict = {}};
   judged.verdict.kv = run.kv;
   path.resize(request.prompt.size());
+  const auto logits_of = [&](std::size_t row) { return std::span(run.logits).subspan(row * vocabulary, vocabulary); };
+  for (std::size_t i = 1; i < path.size(); ++i)
+    judged.prompt_logprobs.push_back(logprobs(logits_of(i - 1), path[i], kMostAlternatives));
   for (const std::int32_t token : claim) {
     EXPECT_EQ(judged.verdict.finish, "") << "the claim goes on where it ends";
-    const auto logits = std::span(run.logits).subspan((path.size() - 1) * vocabulary, vocabulary);
-    EXPECT_EQ(token,
-              sample(logits, request.sampling, {path, request.prompt.size()}, uniform(request.seed, path.size())));
+    const auto logits = logits_of(path.size() - 1);
+    const bool may_stop = std::ssize(judged.verdict.tokens) >= request.min_tokens;
+    EXPECT_EQ(token, sample(logits, request.sampling, {path, request.prompt.size()}, uniform(request.seed, path.size()),
+                            may_stop ? Tokens() : request.stop_tokens));
     path.push_back(token);
     judged.verdict.tokens.push_back(token);
     judged.verdict.finish = finish_of(request, judged.verdict.tokens);
@@ -160,6 +166,7 @@ class SceneDraw {
     Tokens prompt =
         !judged_.empty() && !crowded() && rarely(random_, 3) ? whole_text(pick(random_, judged_)) : shared_beginning();
     for (int i = draw(random_, 0, 6); i > 0; --i) prompt.push_back(draw_token());
+    if (!crowded() && rarely(random_, 6)) prompt.insert(prompt.end(), texts_[0].begin(), texts_[0].end());
     if (std::ssize(prompt) > context_) prompt.resize(static_cast<std::size_t>(context_ - draw(random_, 0, 10)));
     return prompt;
   }
@@ -212,7 +219,15 @@ class SceneDraw {
                           .kv_type = kv_type_};
     if (!crowded() && rarely(random_, 3))
       for (int i = 0; i < 12; ++i) request.stop_tokens.push_back(draw_token());
+    if (rarely(random_, 3)) forbid_a_stop(request);
     return request;
+  }
+
+  // Of an answer that would end with one of these tokens, or has them among others, the first ones cannot be such.
+  void forbid_a_stop(JudgedRequest& request) {
+    const Tokens claim = claimed_answer(model_, request);
+    request.stop_tokens.push_back(pick(random_, claim));
+    request.min_tokens = draw(random_, 1, static_cast<int>(request.max_tokens) + 2);
   }
 
   Random& random_;
@@ -235,6 +250,7 @@ class Restless final : public Drafter {
   std::string_view name() const override { return inner_->name(); }
   FeatureWishes wishes() const override { return inner_->wishes(); }
   int max_depth() const override { return inner_->max_depth(); }
+  bool follows_text() const override { return inner_->follows_text(); }
   std::int64_t round_rows() const override { return inner_->round_rows(); }
   std::unique_ptr<DraftSequence> open(SequenceId sequence, std::span<const std::int32_t> prompt) override {
     return std::make_unique<Sequence>(inner_->open(sequence, prompt), random_);
@@ -268,6 +284,10 @@ class Restless final : public Drafter {
       toss();
       inner->settle();
     }
+    void predict(std::span<const std::int32_t> prompt, std::span<const std::int32_t> prediction) override {
+      inner->predict(prompt, prediction);
+    }
+    PredictionCounts take_prediction_counts() override { return inner->take_prediction_counts(); }
 
     std::unique_ptr<DraftSequence> inner;
     Random& random;
@@ -296,6 +316,7 @@ class SettingDraw {
     decoder.kv_type = asked.kv_type;
     decoder.parallel = draw(random, crowded() ? 6 : 1, 8);
     decoder.prefill_rows = draw(random, crowded() ? 32 : 1, 64);
+    decoder.scored_rows = draw(random, 1, 64);
     decoder.attention = rarely(random, 3) ? AttentionOp::eager : AttentionOp::fused;
     decoder.invariants = rarely(random, 4);
     decoder.kv = {.strategy = rarely(random, 4) ? CacheStrategy::replicate : CacheStrategy::shared,
@@ -432,11 +453,13 @@ class SettingDraw {
 
 struct Tally {
   std::int64_t runs = 0, requests = 0, tokens = 0;
-  std::int64_t preempted = 0;  // at least: who is admitted in the same step hides one
+  std::int64_t preempted = 0;
   std::int64_t reused = 0;     // tokens of prompts
   std::int64_t cancelled = 0;  // before they were complete
   std::int64_t trees = 0;      // rounds
   std::int64_t accepted = 0;   // drafted tokens
+  std::int64_t predicted = 0;  // of those, by a prediction
+  std::int64_t scored = 0;     // prompts
   std::map<std::string, std::int64_t> by_finish = {};
   std::set<std::string> drafters = {}, devices = {};
 };
@@ -447,6 +470,8 @@ struct Heard {
   std::size_t known = 0;  // tokens with which the answer began
   std::int64_t alternatives = -1;
   bool may_be_cancelled = false;
+  std::int64_t prompt_alternatives = -1;
+  int prompts_told = 0;  // times
   std::vector<GeneratedToken> told = {};
   EndedAnswer end = {};
 };
@@ -471,6 +496,18 @@ void expect_logprobs(const Heard& heard) {
   }
 }
 
+// Those of the whole prompt; or, where it was cancelled, of a beginning.
+void expect_prompt_logprobs(const Heard& heard, bool cancelled) {
+  const std::vector<Logprobs>& told = heard.end.result.prompt_logprobs;
+  const std::size_t all = heard.prompt_alternatives < 0 ? 0 : heard.judged->prompt_logprobs.size();
+  ASSERT_LE(told.size(), all);
+  EXPECT_TRUE(cancelled || told.size() == all) << told.size() << " of " << all;
+  for (std::size_t i = 0; i < told.size(); ++i)
+    EXPECT_TRUE(same_bits(told[i], heard.judged->prompt_logprobs[i], heard.prompt_alternatives))
+        << "prompt token " << i;
+  EXPECT_TRUE(cancelled || heard.prompts_told == (heard.prompt_alternatives < 0 ? 0 : 1)) << heard.prompts_told;
+}
+
 // All of the judge's answer; or, where it was cancelled, a beginning of it.
 void expect_judged_answer(const Heard& heard) {
   const Verdict& verdict = heard.judged->verdict;
@@ -484,6 +521,7 @@ void expect_judged_answer(const Heard& heard) {
   ASSERT_EQ(heard.told.size() + heard.known, result.tokens.size()) << "every token is told once";
   for (std::size_t i = 0; i < heard.told.size(); ++i) EXPECT_EQ(heard.told[i].token, result.tokens[heard.known + i]);
   expect_logprobs(heard);
+  expect_prompt_logprobs(heard, cancelled);
   if (cancelled) return;
   EXPECT_EQ(result.tokens.size(), verdict.tokens.size());
   EXPECT_EQ(name(result.finish_reason), verdict.finish);
@@ -500,7 +538,8 @@ GenerateRequest plain_request(Device& device, const Judged& judged, Heard& heard
                       .seed = asked.seed,
                       .max_tokens = asked.max_tokens,
                       .stop_tokens = asked.stop_tokens,
-                      .logprobs = alternatives},
+                      .logprobs = alternatives,
+                      .min_tokens = asked.min_tokens},
           .events = {.on_token =
                          [&heard](const GeneratedToken& token) {
                            heard.told.push_back(token);
@@ -528,9 +567,13 @@ class RandomRun {
         ids_.push_back(batch_.submit(requests_[ids_.size()]));
       if (!ids_.empty() && rarely(random_, patience)) cancel(random_() % ids_.size());
       const std::int64_t waiting = batch_.waiting();
+      const std::int64_t preempted = batch_.statistics().preemptions;
       batch_.step();
-      tally_.preempted += std::max<std::int64_t>(0, batch_.waiting() - waiting);
+      batch_.check_conservation();
+      EXPECT_GE(batch_.statistics().preemptions - preempted, batch_.waiting() - waiting);
+      tally_.preempted += batch_.statistics().preemptions - preempted;
     }
+    tally_.accepted += batch_.statistics().drafts.accepted_tokens;
   }
 
   void expect_answers() {
@@ -539,15 +582,27 @@ class RandomRun {
       expect_judged_answer(heard_[i]);
       if (::testing::Test::HasFailure()) return;
       count(heard_[i].end.result);
-      EXPECT_TRUE(requests_[i].cache || heard_[i].end.result.reused_tokens == 0);
+      // What has been answered behind a prompt that is scored may come from others.
+      const bool scores = requests_[i].options.prompt_logprobs >= 0 && requests_[i].answered.empty();
+      const bool reuses = requests_[i].cache && !scores;
+      EXPECT_TRUE(reuses || heard_[i].end.result.reused_tokens == 0);
     }
   }
 
  private:
   GenerateRequest draw_request(const Judged& judged, Heard& heard) {
     GenerateRequest request = plain_request(batch_.device(), judged, heard, draw(random_, -1, kMostAlternatives));
-    if (rarely(random_, 3))
-      request.draft = {.drafts = !rarely(random_, 3), .nodes = draw(random_, 0, 12), .depth = draw(random_, 0, 4)};
+    if (rarely(random_, 3)) request.draft = draw_caps();
+    if (rarely(random_, 5)) {
+      request.options.prompt_logprobs = heard.prompt_alternatives = draw(random_, 0, kMostAlternatives);
+      request.events.on_prompt_logprobs = [&heard](std::span<const Logprobs> told) {
+        EXPECT_EQ(told.size(), heard.judged->prompt_logprobs.size());
+        EXPECT_TRUE(heard.told.empty());
+        ++heard.prompts_told;
+      };
+    }
+    if (rarely(random_, 3)) request.prediction = draw_prediction(judged);
+    request.priority = rarely(random_, 3) ? draw(random_, kFirstPriority, kLastPriority) : 0;
     request.salt = rarely(random_, 4) ? "another" : "";
     request.cache = !rarely(random_, 4);
     request.key = draw(random_, 0, 2);
@@ -563,12 +618,35 @@ class RandomRun {
     return request;
   }
 
+  DraftCaps draw_caps() {
+    DraftCaps caps{.drafts = !rarely(random_, 3), .nodes = draw(random_, 0, 12), .depth = draw(random_, 0, 4)};
+    const std::vector<std::string> drafters = batch_.drafters();
+    if (!drafters.empty() && rarely(random_, 2)) caps.drafters = {pick(random_, drafters)};
+    if (rarely(random_, 3)) caps.tree = rarely(random_, 2) ? TreeShape::chain : batch_.tree().shape;
+    return caps;
+  }
+
+  // The answer, often with some errors.
+  std::span<const std::int32_t> draw_prediction(const Judged& judged) {
+    Tokens& prediction = *predictions_.emplace_back(std::make_unique<Tokens>(judged.verdict.tokens));
+    const bool errors = rarely(random_, 2);
+    for (std::int32_t& token : prediction)
+      if (errors && rarely(random_, 5)) token = draw(random_, 0, 200);
+    return prediction;
+  }
+
   void hear_round(const DraftCaps& caps, const Round& round) {
     tally_.trees += round.tree.size() > 1 ? 1 : 0;
-    tally_.accepted += round.accepted();
     EXPECT_TRUE(caps.drafts || round.tree.size() == 1);
     EXPECT_TRUE(caps.nodes == 0 || round.tree.size() <= caps.nodes);
     EXPECT_TRUE(caps.depth == 0 || round.tree.depth() <= caps.depth);
+    EXPECT_TRUE(caps.tree != TreeShape::chain || round.tree.size() <= 1 + batch_.tree().depth);
+    const std::vector<std::string> drafters = batch_.drafters();
+    for (const TreeNode& node : round.tree.nodes().subspan(1)) {
+      EXPECT_NE(node.sources, 0u);
+      for (std::size_t i = 0; i < drafters.size(); ++i)
+        EXPECT_TRUE((node.sources >> i & 1) == 0 || caps.drafters.empty() || caps.drafters[0] == drafters[i]);
+    }
   }
 
   void cancel(std::size_t which) {
@@ -580,6 +658,8 @@ class RandomRun {
     ++tally_.requests;
     tally_.tokens += std::ssize(result.tokens);
     tally_.reused += result.reused_tokens;
+    tally_.predicted += result.prediction.accepted;
+    tally_.scored += result.prompt_logprobs.empty() ? 0 : 1;
     tally_.cancelled += result.finish_reason == FinishReason::cancelled ? 1 : 0;
     ++tally_.by_finish[std::string(name(result.finish_reason))];
   }
@@ -591,9 +671,11 @@ class RandomRun {
   std::vector<Heard> heard_;
   std::vector<GenerateRequest> requests_;
   std::vector<RequestId> ids_;  // of those that have joined
+  std::vector<std::unique_ptr<Tokens>> predictions_;
 };
 
-// The CPU device; of the scenes of a shard every third is on another one, or crowded.
+// The CPU device, or where there is one a GPU in turn with it; of the scenes of a shard every third is on another one,
+// or crowded.
 SceneKind kind_of(int scene) {
   return std::vector{SceneKind::any, SceneKind::crowded,
                      SceneKind::quick}[static_cast<std::size_t>(scene / kShards) % 3];
@@ -606,8 +688,9 @@ NamedDevice device_named(const std::string& name) {
 
 NamedDevice device_of(int scene) {
   const std::vector<std::string> slow = {"reference", "checked", "checked_ascend"};
-  return device_named(
-      kind_of(scene) == SceneKind::quick ? slow[static_cast<std::size_t>(scene / 12 + scene) % slow.size()] : "cpu");
+  if (kind_of(scene) == SceneKind::quick)
+    return device_named(slow[static_cast<std::size_t>(scene / 12 + scene) % slow.size()]);
+  return device_named(scene % 2 == 1 && !gpu_devices().empty() ? "cuda" : "cpu");
 }
 
 class RandomBatch : public ::testing::TestWithParam<int> {
@@ -660,7 +743,8 @@ class RandomBatch : public ::testing::TestWithParam<int> {
   void print_tally() const {
     fmt::print("{} runs, {} requests, {} tokens; {} preempted, {} tokens reused, {} cancelled; ", tally_.runs,
                tally_.requests, tally_.tokens, tally_.preempted, tally_.reused, tally_.cancelled);
-    fmt::print("{} rounds with a tree, {} drafted tokens accepted; ended by", tally_.trees, tally_.accepted);
+    fmt::print("{} rounds with a tree, {} drafted tokens accepted, {} of predictions; {} prompts scored; ended by",
+               tally_.trees, tally_.accepted, tally_.predicted, tally_.scored);
     for (const auto& [finish, count] : tally_.by_finish) fmt::print(" {} {}", finish, count);
     fmt::print("; on {}\n", fmt::join(tally_.devices, ", "));
   }
@@ -672,6 +756,8 @@ class RandomBatch : public ::testing::TestWithParam<int> {
     EXPECT_GT(tally_.cancelled, 0);
     EXPECT_GT(tally_.trees, 0);
     EXPECT_GT(tally_.accepted, 0);
+    EXPECT_GT(tally_.predicted, 0);
+    EXPECT_GT(tally_.scored, 0);
     EXPECT_EQ(tally_.drafters.size(), kDrafters.size());
     EXPECT_EQ(tally_.by_finish.size(), 4u) << "stop, length, context, cancelled";
     EXPECT_GT(tally_.devices.size(), 1u);

@@ -5,10 +5,12 @@ on Arm (clang 14), so under sanitizers they leave it off and this one has it on.
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
 import unittest
+import urllib.request
 from pathlib import Path
 
 ESPALIER = Path("build-sanitize/bin/espalier")
@@ -30,7 +32,8 @@ class Leaks(unittest.TestCase):
         self.assertEqual(result.returncode, 0, result.stderr)
 
     def test_commands_that_answer(self):
-        self.good("generate", *ANSWER, "--draft", "medusa", "--head", MEDUSA, "hello hello")
+        self.good("generate", *ANSWER, "--draft", "medusa", "--head", MEDUSA, "--receipt", "receipt.json", "hello hello")
+        self.good("verify", "--model", MODEL, "receipt.json")
         self.good("chat", *ANSWER, text="hello\nand again\n")
         self.good("compare", *ANSWER, "--draft", "ngram", "hello hello")
         self.good("tree", *ANSWER, "--draft", "ngram", "hello hello")
@@ -52,6 +55,24 @@ class Leaks(unittest.TestCase):
 
     def test_the_benchmark(self):
         self.good("bench", "--model", MODEL, "--rows", "1,2", "--contexts", "16", "--repeat", "1", "--threads", "2")
+
+    def test_the_server(self):
+        server = subprocess.Popen([str(ESPALIER), "serve", "--model", MODEL, "--port", "0", "--draft", "ngram", "--metrics"],
+                                  stderr=subprocess.PIPE, text=True, cwd=self.folder,
+                                  env={**os.environ, "XDG_CACHE_HOME": str(self.folder)})
+        self.addCleanup(server.kill)
+        self.addCleanup(server.stderr.close)
+        url = re.search(r"http://\S+:\d+", server.stderr.readline()).group(0)
+        for path, body in (("/v1/completions", {"prompt": "hello", "n": 3, "max_tokens": 8, "receipt": True}),
+                           ("/v1/completions", {"prompt": "hello", "stream": True, "logprobs": 2, "echo": True}),
+                           ("/tokenize", {"content": "hello"}), ("/metrics", None), ("/props", None), ("/slots", None)):
+            data = None if body is None else json.dumps(body).encode()
+            request = urllib.request.Request(url + path, data, {"Content-Type": "application/json"} if data else {})
+            with urllib.request.urlopen(request, timeout=300) as answer:
+                self.assertEqual(answer.status, 200)
+                answer.read()
+        server.terminate()
+        self.assertEqual((server.wait(300), server.stderr.read()), (0, ""))
 
     def test_an_input_that_is_refused(self):
         result = subprocess.run([str(ESPALIER), "generate", "--model", "nowhere.gguf", "hello"], capture_output=True, text=True,

@@ -399,6 +399,8 @@ class Usage(unittest.TestCase):
         self.refused("unknown command 'bogus'", "bogus", "--model", MODEL)
         self.refused("999999: the vocabulary has 272", *given, "--logit-bias", "999999=1", "hello")
         self.refused("only one of them", "inspect", MODEL, "--model", MODEL)
+        self.refused("expected no model", "inspect", "--devices", MODEL)
+        self.refused("expected cpu or reference or cuda, got 'cuda:x'", *given, "--device", "cuda:x", "hello")
         self.refused("--nonsense", *given, "--nonsense", "hello")
         self.refused("PROMPT is missing", *given)
         self.refused("the prompt is empty", *given, "")
@@ -566,6 +568,14 @@ class OtherCommands(unittest.TestCase):
         self.assertTrue(object["model"]["output_bias"])
         self.assertIn("problem", object["text"])
         self.assertIn("blk.0.attn_q.weight", run("inspect", "-v", MODEL).stdout)
+
+    def test_a_device_that_is_not_there_is_one_line(self):
+        devices = json.loads(run("inspect", "--devices", "--json").stdout)["devices"]
+        self.assertIn("isa", devices["cpu"])
+        if "problem" in devices["cuda"]:
+            refused = run("generate", "--model", MODEL, "--device", "cuda", "hello")
+            self.assertEqual((refused.returncode, refused.stdout), (1, ""))
+            self.assertEqual(refused.stderr, f"espalier: CUDA: {devices['cuda']['problem']}\n")
 
     def test_tokenize_shows_ids_and_text(self):
         tokens = json.loads(run("tokenize", "--model", MODEL, "--json", "hello <|im_end|>").stdout)

@@ -46,6 +46,12 @@ TEST_F(DefaultModel, ThreePromptsHaveThePinnedBitsWithEveryInstructionSetOfThisM
   }
 }
 
+TEST_F(DefaultModel, ThreePromptsHaveThePinnedBitsOnAGpu) {
+  const std::vector<NamedDevice> gpus = gpu_devices();
+  if (gpus.empty()) GTEST_SKIP() << "no GPU";
+  expect_pinned_bits(*gpus[0].make(1));
+}
+
 // What transformers computes in float32 from the same file, teacher-forced over 32 tokens of 50 evaluation prompts:
 // the 64 largest logits of each position and the logarithm of the sum of all exponentials (tests/data/README.md).
 class Reference {

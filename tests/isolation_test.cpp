@@ -173,18 +173,20 @@ TEST_P(Isolation, ATreeGivesTheBitsOfItsPathsInBranchesOfTheirOwn) {
 
 // The reference device is slow: recorded, it computes the family with a window, and under sanitizers no other one.
 bool computes(std::string_view device, bool window) {
-  if (device == "recording_cpu") return true;
+  if (device == "recording_cpu" || device == "cuda") return true;
   return device == "reference" ? !kSanitized : window;
 }
 
 std::vector<IsolationCase> isolation_cases() {
   std::vector<IsolationCase> all;
-  const std::vector<NamedDevice> recording = recording_devices();
+  std::vector<NamedDevice> devices = {all_devices()[0]};
+  for (const NamedDevice& device : recording_devices()) devices.push_back(device);
+  for (const NamedDevice& device : gpu_devices()) devices.push_back(device);
   for (const std::string& family : tiny_families())
     for (const StepForm& form :
          {StepForm{AttentionOp::fused, MaskForm::list}, StepForm{AttentionOp::fused, MaskForm::dense},
           StepForm{AttentionOp::eager, MaskForm::dense}})
-      for (const NamedDevice& device : {all_devices()[0], recording[0], recording[1]})
+      for (const NamedDevice& device : devices)
         if (computes(device.name, family == "mistral")) all.push_back({family, form, device});
   return all;
 }

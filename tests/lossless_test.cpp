@@ -25,18 +25,10 @@
 namespace espalier::testing {
 namespace {
 
-#ifdef ESPALIER_SANITIZED
-constexpr int kRounds = 250;
-#else
-constexpr int kRounds = 10000;
-#endif
+constexpr int kRounds = kSanitized ? 250 : 10000;
 constexpr int kCpuRounds = 4000;       // two scenarios and more in each block format
 constexpr int kRoundsElsewhere = 500;  // on the other devices
-#ifdef ESPALIER_SANITIZED
-constexpr int kRecordedRounds = 50;
-#else
-constexpr int kRecordedRounds = 500;
-#endif
+constexpr int kRecordedRounds = kSanitized ? 50 : 500;
 constexpr int kShards = 4;
 constexpr int kMaxRequests = 4;
 constexpr std::int64_t kShortContext = 64;
@@ -476,10 +468,10 @@ TEST_P(Lossless, EveryWayOfDecodingGivesTheJudgesTokensAndCache) {
 std::vector<LosslessCase> cases() {
   std::vector<LosslessCase> all;
   for (const NamedDevice& device : all_devices()) {
-#ifdef ESPALIER_SANITIZED
-    if (device.name != "reference") continue;  // sanitizers look at the same host code
-#endif
-    const int rounds = device.name == "reference" ? kRounds : device.name == "cpu" ? kCpuRounds : kRoundsElsewhere;
+    if (kSanitized && device.name != "cpu") continue;  // sanitizers look at the same host code
+    const int rounds = kSanitized || device.name == "reference"        ? kRounds
+                       : device.name == "cpu" || device.name == "cuda" ? kCpuRounds
+                                                                       : kRoundsElsewhere;
     for (int shard = 0; shard < kShards; ++shard)
       all.push_back({device, 1 + shard % 3, rounds / kShards + 1, 4 * shard + shard % 2,
                      20261115 + static_cast<std::uint32_t>(shard)});

@@ -253,7 +253,7 @@ class Setup(unittest.TestCase):
         self.command("apt-get", f'echo "apt-get $*" >> {self.calls}')
         self.user(0)
         self.installed_packages("libfmt-dev", "nlohmann-json3-dev", "libcli11-dev", "libpcre2-dev", "libicu-dev",
-                                "libsentencepiece-dev", "libssl-dev", "libzstd-dev", "libedit-dev")
+                                "libsentencepiece-dev", "libssl-dev", "libzstd-dev", "libedit-dev", "libboost1.81-dev", "prometheus-cpp-dev")
 
     def command(self, name, body):
         path = self.bin / name
@@ -280,7 +280,7 @@ class Setup(unittest.TestCase):
 
     def test_root_installs_exactly_what_is_missing(self):
         self.installed_packages("nlohmann-json3-dev", "libcli11-dev", "libpcre2-dev", "libicu-dev", "libssl-dev",
-                                "libzstd-dev", "libedit-dev")
+                                "libzstd-dev", "libedit-dev", "libboost1.81-dev", "prometheus-cpp-dev")
         (self.bin / "ninja").unlink()
         result = self.setup_script("build")
         self.assertEqual(result.returncode, 0, result.stderr)
@@ -308,7 +308,7 @@ class Setup(unittest.TestCase):
         result = self.setup_script("--libraries", "build", "test", "arm")
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertEqual(result.stdout.split(), "libfmt-dev nlohmann-json3-dev libcli11-dev libpcre2-dev libicu-dev "
-                         "libsentencepiece-dev libssl-dev libzstd-dev libedit-dev libgtest-dev libgmock-dev libbenchmark-dev".split())
+                         "libsentencepiece-dev libssl-dev libzstd-dev libedit-dev libboost1.81-dev prometheus-cpp-dev libgtest-dev libgmock-dev libbenchmark-dev".split())
         self.assertEqual(self.apt_calls(), "")
 
     def test_a_failing_apt_is_one_line_of_ours(self):

@@ -175,11 +175,10 @@ TEST_P(Synchronisations, MedusaHeadsDraftAllLevelsAtOnceAndNgramsNeedNoDevice) {
 }
 
 TEST_P(Synchronisations, HoweverTokensAreDrawnAcceptanceWaitsOnce) {
-  const std::vector<GenerateOptions> all = {{.sampling = {.temperature = 0.8f, .top_p = 0.9f}},
-                                            {.sampling = {.repeat_penalty = 1.2f}},
-                                            {.sampling = {.logit_bias = {{3, 2.0f}}}},
-                                            {.logprobs = 0},
-                                            {.sampling = {.temperature = 1.0f}, .logprobs = 5}};
+  const std::vector<GenerateOptions> all = {
+      {.sampling = {.temperature = 0.8f, .top_p = 0.9f}}, {.sampling = {.repeat_penalty = 1.2f}},
+      {.sampling = {.logit_bias = {{3, 2.0f}}}},          {.logprobs = 0},
+      {.stop_tokens = {3}, .min_tokens = kContext},       {.sampling = {.temperature = 1.0f}, .logprobs = 5}};
   const TreeOptions tree{.shape = TreeShape::chain, .nodes = 5, .depth = 4};
   for (const GenerateOptions& options : all) {
     for (const WatchedRound& round : watch("none", {}, options)) EXPECT_EQ(round.device.synchronisations, 1);

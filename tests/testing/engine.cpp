@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "device/checked/checked_device.h"
 #include "device/cpu/cpu_device.h"
+#include "device/cuda/cuda_device.h"
 #include "device/reference/reference_device.h"
 #include "format/gguf.h"
 #include "format/safetensors.h"
@@ -25,6 +26,9 @@ std::unique_ptr<Device> checked(int threads) {
 }
 std::unique_ptr<Device> checked_ascend(int threads) {
   return make_checked_device(make_reference_device(threads), {.profile = CheckedProfile::ascend});
+}
+std::unique_ptr<Device> gpu(int) {
+  return cuda::make_device();
 }
 
 template <typename T>
@@ -59,7 +63,15 @@ std::vector<std::string> tiny_families() {
 }
 
 std::vector<NamedDevice> all_devices() {
-  return {{"reference", reference}, {"cpu", cpu}, {"checked", checked}, {"checked_ascend", checked_ascend}};
+  std::vector<NamedDevice> devices = {
+      {"reference", reference}, {"cpu", cpu}, {"checked", checked}, {"checked_ascend", checked_ascend}};
+  for (const NamedDevice& device : gpu_devices()) devices.push_back(device);
+  return devices;
+}
+
+std::vector<NamedDevice> gpu_devices() {
+  if (cuda::list_devices().problem.empty()) return {{"cuda", gpu}};
+  return {};
 }
 
 std::vector<float> golden_floats(const std::filesystem::path& file, const std::string& tensor) {

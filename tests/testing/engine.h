@@ -8,18 +8,12 @@
 #include <string>
 #include <vector>
 
+#include "base/testing/sanitized.h"
 #include "cache/kv_cache.h"
 #include "device/device.h"
 #include "model/transformer.h"
 
 namespace espalier::testing {
-
-// Sanitizers look at code, not at bits: there tests take fewer cases of what the release build runs in full.
-#ifdef ESPALIER_SANITIZED
-inline constexpr bool kSanitized = true;
-#else
-inline constexpr bool kSanitized = false;
-#endif
 
 std::filesystem::path data_path(const std::string& name);  // under tests/data
 std::filesystem::path default_model();                     // fetched by `make model`
@@ -33,6 +27,7 @@ struct NamedDevice {
   std::unique_ptr<Device> (*make)(int threads);
 };
 std::vector<NamedDevice> all_devices();
+std::vector<NamedDevice> gpu_devices();  // one of them, or none: on machines without a GPU
 
 // A tensor of a golden file.
 std::vector<float> golden_floats(const std::filesystem::path& file, const std::string& tensor);

@@ -14,8 +14,10 @@ Verdict judge(const Transformer& model, const JudgedRequest& request) {
   while (verdict.finish.empty()) {
     const ForwardRun run = run_forward(model, path, {.kv_type = request.kv_type});
     const auto logits = std::span(run.logits).last(vocabulary);
+    const bool may_stop = std::ssize(verdict.tokens) >= request.min_tokens;
     const std::int32_t token =
-        sample(logits, request.sampling, {path, request.prompt.size()}, uniform(request.seed, path.size()));
+        sample(logits, request.sampling, {path, request.prompt.size()}, uniform(request.seed, path.size()),
+               may_stop ? std::vector<std::int32_t>() : request.stop_tokens);
     path.push_back(token);
     verdict.tokens.push_back(token);
     if (std::ranges::find(request.stop_tokens, token) != request.stop_tokens.end() ||

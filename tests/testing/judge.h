@@ -20,6 +20,7 @@ struct JudgedRequest {
   std::uint64_t seed = 0;
   std::int64_t max_tokens = 0;
   std::vector<std::int32_t> stop_tokens = {};
+  std::int64_t min_tokens = 0;  // before so many none of them can be drawn
   // Whether the answer so far ends the text, as a stop string would.
   std::function<bool(std::span<const std::int32_t>)> complete = {};
   std::int64_t context = 0;
