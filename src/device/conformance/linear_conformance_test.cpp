@@ -81,11 +81,13 @@ class LinearConformance : public testing::TestWithParam<std::tuple<DeviceUnderTe
   RandomValues random_{23};
 };
 
+std::string name_of_case(const testing::TestParamInfo<std::tuple<DeviceUnderTest, DType>>& info) {
+  return std::get<0>(info.param).name + "_" + std::string(name(std::get<1>(info.param)));
+}
+
 INSTANTIATE_TEST_SUITE_P(Devices, LinearConformance,
                          testing::Combine(testing::ValuesIn(devices_under_test()), testing::ValuesIn(kLinearTypes)),
-                         [](const testing::TestParamInfo<std::tuple<DeviceUnderTest, DType>>& info) {
-                           return std::get<0>(info.param).name + "_" + std::string(name(std::get<1>(info.param)));
-                         });
+                         name_of_case);
 
 TEST_P(LinearConformance, EveryShape) {
   const std::vector<std::int64_t> inputs = input_sizes(type());
@@ -114,17 +116,6 @@ TEST_P(LinearConformance, SeveralProductsOfOneInputAndMixedStacks) {
   test_.expect_conforming(linear_of(random_.values(rows * inputs), weights), rows, true);
 }
 
-// So many that a device with a kernel for every amount of work uses each of them.
-TEST_P(LinearConformance, ManyRowsOfManyOutputs) {
-  const std::string& device = std::get<0>(GetParam()).name;
-  if (device.find("cuda") == std::string::npos) GTEST_SKIP() << "has no such kernels";
-  const std::vector<std::int64_t> inputs = input_sizes(type());
-  HostWeight weight{.inputs = inputs.back() > 512 ? 512 : inputs.back()};
-  weight.stack(random_, type(), device.find("emulated") == std::string::npos ? 4101 : 245);
-  for (std::int64_t rows : {1, 12, 30, 60, 260})
-    test_.expect_conforming(linear_of(random_.values(rows * weight.inputs), {weight}), rows, true);
-}
-
 TEST_P(LinearConformance, NanInfinityZeroAndTinyRows) {
   const std::int64_t inputs = input_sizes(type()).back(), rows = test_.row_count(8);
   HostWeight weight{.inputs = inputs};
@@ -141,6 +132,30 @@ TEST_P(LinearConformance, NanInfinityZeroAndTinyRows) {
   for (float& v : row(5)) v *= 0x1p120f;
   for (float& v : row(6)) v = -0.0f;
   test_.expect_conforming(linear_of(x, {weight}), rows, true);
+}
+
+// Devices with a kernel for every amount of work.
+class ManyKernelsConformance : public LinearConformance {};
+
+std::vector<DeviceUnderTest> devices_of_many_kernels() {
+  std::vector<DeviceUnderTest> devices = devices_under_test();
+  std::erase_if(devices, [](const DeviceUnderTest& device) { return device.name.find("cuda") == std::string::npos; });
+  return devices;
+}
+
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(ManyKernelsConformance);
+INSTANTIATE_TEST_SUITE_P(Devices, ManyKernelsConformance,
+                         testing::Combine(testing::ValuesIn(devices_of_many_kernels()),
+                                          testing::ValuesIn(kLinearTypes)),
+                         name_of_case);
+
+TEST_P(ManyKernelsConformance, ManyRowsOfManyOutputs) {
+  const bool emulated = std::get<0>(GetParam()).name.find("emulated") != std::string::npos;
+  const std::vector<std::int64_t> inputs = input_sizes(type());
+  HostWeight weight{.inputs = inputs.back() > 512 ? 512 : inputs.back()};
+  weight.stack(random_, type(), emulated ? 245 : 4101);
+  for (std::int64_t rows : {1, 12, 30, 60, 260})
+    test_.expect_conforming(linear_of(random_.values(rows * weight.inputs), {weight}), rows, true);
 }
 
 }  // namespace
