@@ -32,6 +32,17 @@ configure_file(${PROJECT_SOURCE_DIR}/cmake/espalier.pc.in ${CMAKE_BINARY_DIR}/es
 write_basic_package_version_file(${CMAKE_BINARY_DIR}/espalier-config-version.cmake COMPATIBILITY SameMinorVersion)
 
 install(TARGETS espalier RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+# What `espalier selftest` runs, where it was built (tests/CMakeLists.txt, the target selftest_programs).
+if(ESPALIER_TESTS)
+  foreach(program ${ESPALIER_SELFTEST_PROGRAMS})
+    install(PROGRAMS ${CMAKE_RUNTIME_OUTPUT_DIRECTORY}/${program}
+            DESTINATION ${CMAKE_INSTALL_LIBEXECDIR}/espalier OPTIONAL)
+  endforeach()
+  install(DIRECTORY ${PROJECT_SOURCE_DIR}/tests/data/tiny ${PROJECT_SOURCE_DIR}/tests/data/heads
+          DESTINATION ${CMAKE_INSTALL_DATADIR}/espalier/tests/data)
+  install(FILES ${PROJECT_SOURCE_DIR}/tests/data/digests.json
+          DESTINATION ${CMAKE_INSTALL_DATADIR}/espalier/tests/data)
+endif()
 install(FILES ${archive} DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/espalier DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(FILES ${CMAKE_BINARY_DIR}/espalier-config.cmake ${CMAKE_BINARY_DIR}/espalier-config-version.cmake

@@ -9,6 +9,7 @@ import pty
 import select
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -125,6 +126,59 @@ class Generate(unittest.TestCase):
         self.assertIn(process.returncode, (0, 130, -signal.SIGINT), err)
         if process.returncode == 130:
             self.assertEqual(json.loads(out)["finish_reason"], "cancelled", err)
+
+
+def large_model(folder):
+    """The tiny model with a million rows that no token names: a file that takes no space, and time to load."""
+    source, rows = DATA / "tiny" / "llama2", 1_000_000
+    folder.mkdir()
+    for path in (source / "model.safetensors", *(DATA / "tokenizers" / "llama2").iterdir()):
+        shutil.copy(path, folder)
+    config = json.loads((source / "config.json").read_text())
+    config["vocab_size"] = rows
+    (folder / "config.json").write_text(json.dumps(config))
+    file = folder / "model.safetensors"
+    whole = file.read_bytes()
+    size = struct.unpack("<Q", whole[:8])[0]
+    header, data = json.loads(whole[8:8 + size]), whole[8 + size:]
+    end = len(data)
+    for name in ("model.embed_tokens.weight", "lm_head.weight"):
+        if name in header:
+            header[name].update(shape=[rows, config["hidden_size"]], dtype="F32")
+            header[name]["data_offsets"] = [end, end + 4 * rows * config["hidden_size"]]
+            end = header[name]["data_offsets"][1]
+    kept = {name: info for name, info in header.items() if name != "__metadata__"}
+    place, moved = 0, b""
+    for info in sorted(kept.values(), key=lambda info: info["data_offsets"]):
+        begin, stop = info["data_offsets"]
+        info["data_offsets"] = [place, place + stop - begin]
+        if stop <= len(data):
+            moved += data[begin:stop]
+        place += stop - begin
+    text = json.dumps(kept).encode()
+    text += b" " * (-len(text) % 8)
+    with open(file, "wb") as out:
+        out.write(struct.pack("<Q", len(text)) + text + moved)
+        out.truncate(8 + len(text) + place)
+
+
+class Signals(unittest.TestCase):
+    def test_a_signal_while_weights_are_loading_ends_the_program_at_once_with_one_line(self):
+        with tempfile.TemporaryDirectory() as folder:
+            model = Path(folder) / "large"
+            large_model(model)
+            for number, line in ((signal.SIGINT, r"espalier: interrupted( after \d+ tokens)?\n"),
+                                 (signal.SIGTERM, r"espalier: ended by SIGTERM\n")):
+                process = subprocess.Popen([str(ESPALIER), "generate", "--model", str(model), "--device", "cpu", "-n",
+                                            "400", "--ignore-eos", "hello"], stdout=subprocess.PIPE,
+                                           stderr=subprocess.PIPE, text=True,
+                                           preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler))
+                while process.poll() is None and "model.safetensors" not in Path(f"/proc/{process.pid}/maps").read_text():
+                    time.sleep(0.005)
+                process.send_signal(number)
+                _, err = process.communicate(timeout=120)
+                self.assertEqual(process.returncode, 128 + number, err)
+                self.assertRegex(err, f"^{line}$")
 
 
 class Speculation(unittest.TestCase):
@@ -400,7 +454,7 @@ class Usage(unittest.TestCase):
         self.refused("999999: the vocabulary has 272", *given, "--logit-bias", "999999=1", "hello")
         self.refused("only one of them", "inspect", MODEL, "--model", MODEL)
         self.refused("expected no model", "inspect", "--devices", MODEL)
-        self.refused("expected cpu or reference or cuda, got 'cuda:x'", *given, "--device", "cuda:x", "hello")
+        self.refused("expected auto or cpu or reference or cuda, got 'cuda:x'", *given, "--device", "cuda:x", "hello")
         self.refused("--nonsense", *given, "--nonsense", "hello")
         self.refused("PROMPT is missing", *given)
         self.refused("the prompt is empty", *given, "")

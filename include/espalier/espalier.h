@@ -28,7 +28,8 @@ namespace espalier {
 struct OpenOptions {
   int threads = 0;               // 0: one per core
   std::int64_t context = 0;      // positions of a conversation; 0: what the model was made for, at most 8192
-  std::string device = "cpu";    // or "reference": plain loops, the same bits, slowly; or "cuda", "cuda:1": a GPU
+  // Or "reference": plain loops, the same bits, slowly; "cuda", "cuda:1": a GPU; "auto": a GPU that has room, else cpu.
+  std::string device = "cpu";
   std::string kv = "f16";        // element type of the KV memory: "f16", "bf16" or "f32"
   std::string weights = "file";  // as in the file, widened to "f32", or quantised to "q8_0"
   // Draft heads that were trained for the model are found in these folders.

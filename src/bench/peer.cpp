@@ -1,19 +1,11 @@
 #include "bench/peer.h"
 
-#include <fcntl.h>
-#include <poll.h>
-#include <spawn.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <csignal>
-#include <cstdio>
-#include <cstring>
 #include <filesystem>
-#include <memory>
 #include <nlohmann/json.hpp>
 
+#include "base/child_process.h"
 #include "base/error.h"
 #include "bench/figures.h"
 
@@ -21,120 +13,6 @@ namespace espalier {
 namespace {
 
 constexpr int kRepeatsPerRun = 3;
-constexpr int kBetweenQuestions = 100;  // milliseconds between two questions whether to go on
-
-class FileHandle {
- public:
-  explicit FileHandle(int descriptor) : descriptor_(descriptor) {}
-  ~FileHandle() { close(); }
-  FileHandle(const FileHandle&) = delete;
-  FileHandle& operator=(const FileHandle&) = delete;
-
-  int get() const { return descriptor_; }
-  void close() {
-    if (descriptor_ >= 0) ::close(descriptor_);
-    descriptor_ = -1;
-  }
-
- private:
-  int descriptor_;
-};
-
-struct ProgramResult {
-  int status = 0;  // as waitpid says
-  std::string output = {};
-  std::string complaint = {};  // the last line of its standard error
-  bool interrupted = false;
-};
-
-struct SpawnActions {
-  SpawnActions() {
-    posix_spawn_file_actions_init(&files);
-    posix_spawnattr_init(&attributes);
-  }
-  ~SpawnActions() {
-    posix_spawn_file_actions_destroy(&files);
-    posix_spawnattr_destroy(&attributes);
-  }
-  SpawnActions(const SpawnActions&) = delete;
-  SpawnActions& operator=(const SpawnActions&) = delete;
-
-  posix_spawn_file_actions_t files;
-  posix_spawnattr_t attributes;
-};
-
-pid_t start(const std::vector<std::string>& command, int output, int errors) {
-  SpawnActions actions;
-  posix_spawn_file_actions_addopen(&actions.files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_adddup2(&actions.files, output, STDOUT_FILENO);
-  posix_spawn_file_actions_adddup2(&actions.files, errors, STDERR_FILENO);
-  // What this program ignores, others expect to die of.
-  sigset_t defaults;
-  sigemptyset(&defaults);
-  sigaddset(&defaults, SIGPIPE);
-  posix_spawnattr_setsigdefault(&actions.attributes, &defaults);
-  posix_spawnattr_setflags(&actions.attributes, POSIX_SPAWN_SETSIGDEF);
-  std::vector<char*> arguments;
-  for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
-  arguments.push_back(nullptr);
-  pid_t child = 0;
-  const int problem = posix_spawn(&child, arguments[0], &actions.files, &actions.attributes, arguments.data(), environ);
-  if (problem != 0) input_error("--against {}: cannot start: {}", command[0], std::strerror(problem));
-  return child;
-}
-
-// Everything the program prints; false when it was cancelled, which is asked several times a second.
-bool read_all(int descriptor, const std::function<bool()>& cancelled, std::string& text) {
-  char buffer[4096];
-  pollfd wait{descriptor, POLLIN, 0};
-  while (!cancelled()) {
-    const int ready = ::poll(&wait, 1, kBetweenQuestions);
-    if (ready < 0 && errno != EINTR) device_error("poll: {}", std::strerror(errno));
-    if (ready <= 0) continue;
-    const ssize_t count = ::read(descriptor, buffer, sizeof buffer);
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return true;
-    text.append(buffer, static_cast<std::size_t>(count));
-  }
-  return false;
-}
-
-std::string last_line(std::FILE* file) {
-  std::rewind(file);
-  std::string line, last;
-  for (int c = std::fgetc(file); c != EOF; c = std::fgetc(file)) {
-    if (c != '\n' && c != '\r') {
-      line += static_cast<char>(c);
-    } else if (!line.empty()) {
-      last = std::exchange(line, {});
-    }
-  }
-  return line.empty() ? last : line;
-}
-
-ProgramResult run_program(const std::vector<std::string>& command, const std::function<bool()>& cancelled) {
-  int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) device_error("pipe2: {}", std::strerror(errno));
-  FileHandle read_end(ends[0]), write_end(ends[1]);
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> errors(std::tmpfile(), std::fclose);
-  if (errors == nullptr) device_error("tmpfile: {}", std::strerror(errno));
-  const pid_t child = start(command, write_end.get(), fileno(errors.get()));
-  write_end.close();
-  ProgramResult result;
-  result.interrupted = !read_all(read_end.get(), cancelled, result.output);
-  if (result.interrupted) kill(child, SIGTERM);
-  while (waitpid(child, &result.status, 0) < 0 && errno == EINTR) {
-  }
-  result.complaint = last_line(errors.get());
-  return result;
-}
-
-std::string describe_failure(const ProgramResult& result) {
-  const std::string how = WIFSIGNALED(result.status) ? fmt::format("ended by signal {} ({})", WTERMSIG(result.status),
-                                                                   strsignal(WTERMSIG(result.status)))
-                                                     : fmt::format("exit code {}", WEXITSTATUS(result.status));
-  return WIFSIGNALED(result.status) || result.complaint.empty() ? how : how + ": " + result.complaint;
-}
 
 }  // namespace
 
@@ -176,9 +54,10 @@ PeerAnswer LlamaBench::run(const PeerTest& test, const std::function<bool()>& ca
                                       "-o",
                                       "json"};
   if (options_.kv != "f16") command.insert(command.end(), {"-ctk", options_.kv, "-ctv", options_.kv});
-  const ProgramResult result = run_program(command, cancelled);
-  if (result.interrupted) return {.interrupted = true};
-  if (!WIFEXITED(result.status) || WEXITSTATUS(result.status) != 0) return {.problem = describe_failure(result)};
+  const ChildResult result = run_child({.words = command, .cancelled = cancelled});
+  if (!result.problem.empty()) input_error("--against {}: cannot start: {}", program_, result.problem);
+  if (result.cancelled) return {.interrupted = true};
+  if (!result.succeeded()) return {.problem = end_of_child(result)};
   return read_peer_answer(result.output, test);
 }
 

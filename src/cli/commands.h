@@ -28,6 +28,7 @@ Command add_eval(CLI::App& app);
 Command add_trace(CLI::App& app);
 Command add_replay(CLI::App& app);
 Command add_quantize(CLI::App& app);
+Command add_selftest(CLI::App& app);
 Command add_verify(CLI::App& app);
 
 }  // namespace espalier

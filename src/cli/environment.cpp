@@ -7,21 +7,23 @@
 #include <string_view>
 
 namespace espalier {
-namespace {
 
 namespace fs = std::filesystem;
 
-// Empty where the system does not tell.
 fs::path program_file() {
   std::error_code ignored;
   return fs::read_symlink("/proc/self/exe", ignored);
 }
 
-}  // namespace
-
 std::optional<std::string> process_environment(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+}
+
+std::vector<std::string> process_variables() {
+  std::vector<std::string> variables;
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) variables.emplace_back(*entry);
+  return variables;
 }
 
 std::vector<std::pair<std::string, std::string>> espalier_variables() {

@@ -15,10 +15,15 @@ namespace espalier {
 // The value of an environment variable, or nothing.
 using Environment = std::function<std::optional<std::string>(const char* name)>;
 std::optional<std::string> process_environment(const char* name);
+// All of them, "NAME=value", for a child of this process.
+std::vector<std::string> process_variables();
 
 // The variables that this program reads: those that begin with ESPALIER_, but for keys of servers, which no record may
 // have.
 std::vector<std::pair<std::string, std::string>> espalier_variables();
+
+// The file of this program; empty where the system does not tell.
+std::filesystem::path program_file();
 
 // $XDG_CACHE_HOME/espalier, else $HOME/.cache/espalier; nothing where neither is set to an absolute path.
 std::optional<std::filesystem::path> user_cache_folder(const Environment& environment);

@@ -21,7 +21,7 @@ class HelpTest : public ::testing::Test {
   HelpTest() {
     app_.set_help_all_flag("--help-all", "all options");
     for (const auto& add : {add_generate, add_chat, add_serve, add_compare, add_tree, add_inspect, add_tokenize,
-                            add_perplexity, add_bench, add_eval, add_trace, add_replay, add_quantize})
+                            add_perplexity, add_bench, add_eval, add_trace, add_replay, add_quantize, add_selftest})
       commands_.push_back(add(app_));
   }
 

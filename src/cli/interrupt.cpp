@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <string_view>
 
 #include "base/error.h"
 
@@ -26,7 +27,30 @@ void on_interrupt(int) {
   errno = saved;
 }
 
+// A bar of progress that stands there is wiped first.
+bool on_terminal = false;
+
+void end_at_once(int number) {
+  const std::string_view line = number == SIGINT ? "espalier: interrupted\n" : "espalier: ended by SIGTERM\n";
+  constexpr std::string_view kWipe = "\r\x1b[K";
+  [[maybe_unused]] auto written = on_terminal ? write(STDERR_FILENO, kWipe.data(), kWipe.size()) : 0;
+  written = write(STDERR_FILENO, line.data(), line.size());
+  _exit(128 + number);
+}
+
 }  // namespace
+
+void end_on_signals() {
+  on_terminal = isatty(STDERR_FILENO) != 0;
+  struct sigaction action {};
+  action.sa_handler = end_at_once;
+  sigfillset(&action.sa_mask);
+  for (const int number : {SIGINT, SIGTERM}) {
+    struct sigaction before {};
+    sigaction(number, nullptr, &before);
+    if (before.sa_handler != SIG_IGN) sigaction(number, &action, nullptr);
+  }
+}
 
 InterruptGuard::InterruptGuard() {
   if (pipe2(wake_pipe, O_CLOEXEC | O_NONBLOCK) != 0) device_error("pipe2: {}", std::strerror(errno));

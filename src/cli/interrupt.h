@@ -1,11 +1,15 @@
 // Ctrl-C as a question instead of the end: while a guard lives an interrupt sets a flag that the decoding loop can ask
-// for, and wakes a wait for input; at all other times it ends the program as usual. One guard at a time.
+// for, and wakes a wait for input; at all other times it ends the program at once. One guard at a time.
 #pragma once
 
 namespace espalier {
 
 // Ends a command from wherever it is: main() says so, and its exit status is kInterrupted.
 struct Interrupted {};
+
+// From now on Ctrl-C and SIGTERM end the program at once, whatever it is at, with one line and the exit code of shells:
+// 130, 143. A signal that whoever started the program has it ignore stays ignored.
+void end_on_signals();
 
 class InterruptGuard {
  public:

@@ -19,8 +19,8 @@ namespace {
 constexpr int kFailure = 1;
 constexpr int kUsage = 2;
 constexpr std::string_view kCommands =
-    "generate, chat, serve, compare, tree, inspect, tokenize, perplexity, bench, eval, trace, replay, quantize or "
-    "verify";
+    "generate, chat, serve, compare, tree, inspect, tokenize, perplexity, bench, eval, trace, replay, quantize, "
+    "verify or selftest";
 
 int report(std::string_view message, int code) {
   tell(fmt::format("espalier: {}\n", message));
@@ -51,7 +51,8 @@ int run(int argc, char** argv) {
                                              {"tokenize", add_tokenize(app)}, {"perplexity", add_perplexity(app)},
                                              {"bench", add_bench(app)},       {"eval", add_eval(app)},
                                              {"trace", add_trace(app)},       {"replay", add_replay(app)},
-                                             {"quantize", add_quantize(app)}, {"verify", add_verify(app)}};
+                                             {"quantize", add_quantize(app)}, {"verify", add_verify(app)},
+                                             {"selftest", add_selftest(app)}};
   app.allow_extras();  // after the commands, which would inherit it: a wrong command can be named, a wrong flag is
                        // refused
   try {
@@ -80,6 +81,7 @@ int run(int argc, char** argv) {
 int main(int argc, char** argv) {
   using namespace espalier;
   open_missing_descriptors();
+  end_on_signals();
   std::signal(SIGPIPE, SIG_IGN);  // a closed pipe is a failed write; the work is given up in good order
   try {
     return run(argc, argv);

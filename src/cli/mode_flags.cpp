@@ -17,7 +17,7 @@ using F = ModeFlags;
 using R = ModeRequest;
 constexpr ModeWords kModeWords[] = {
     {"--mode", "ESPALIER_MODE", &F::mode, &R::mode},
-    {"--device", nullptr, &F::device, &R::device},
+    {"--device", "ESPALIER_DEVICE", &F::device, &R::device},
     {"--checked", nullptr, &F::checked, &R::checked},
     {"--invariants", nullptr, &F::invariants, &R::invariants},
     {"--attention", "ESPALIER_ATTENTION", &F::attention, &R::attention},
@@ -33,10 +33,9 @@ void add_mode_flags(CLI::App& app, ModeFlags& flags) {
                  "a preset of the options below: performance (the default), reference (the slow device, everything "
                  "checked) or eager-aligned; see docs/modes.md")
       ->type_name("NAME");
-  app.add_option(
-         "--device", flags.device,
-         "what computes: cpu (SIMD kernels), reference (plain loops; the same bits, slowly), or cuda, cuda:N (an "
-         "NVIDIA GPU; the same bits)")
+  app.add_option("--device", flags.device,
+                 "what computes: auto (the default: a GPU that has room for the model, else cpu), cpu (SIMD kernels), "
+                 "reference (plain loops; the same bits, slowly), or cuda, cuda:N (an NVIDIA GPU; the same bits)")
       ->type_name("NAME");
   app.add_flag("--checked{plain}", flags.checked,
                "check every rule of the device contract on every call; --checked=ascend: also those of an Ascend NPU");

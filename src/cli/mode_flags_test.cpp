@@ -33,12 +33,12 @@ std::vector<std::string> values(const ModeOptions& o) {
 }
 
 TEST(Modes, EachModeIsThePresetOfTheTableInDocs) {
-  EXPECT_THAT(values(resolve({})), testing::ElementsAre("cpu", "off", "off", "fused", "shared", "fast", "auto"));
+  EXPECT_THAT(values(resolve({})), testing::ElementsAre("auto", "off", "off", "fused", "shared", "fast", "auto"));
   EXPECT_EQ(values(resolve({.mode = "performance"})), values(resolve({})));
   EXPECT_THAT(values(resolve({.mode = "reference"})),
               testing::ElementsAre("reference", "plain", "on", "eager", "replicate", "full", "dense"));
   EXPECT_THAT(values(resolve({.mode = "eager-aligned"})),
-              testing::ElementsAre("cpu", "off", "off", "eager", "shared", "fast", "dense"));
+              testing::ElementsAre("auto", "off", "off", "eager", "shared", "fast", "dense"));
 }
 
 TEST(Modes, AFlagBeatsTheEnvironmentWhichBeatsTheMode) {
@@ -50,6 +50,9 @@ TEST(Modes, AFlagBeatsTheEnvironmentWhichBeatsTheMode) {
   EXPECT_EQ(resolve({}, {{"ESPALIER_MODE", "reference"}}).mode, "reference");
   EXPECT_EQ(resolve({.mode = "performance"}, {{"ESPALIER_MODE", "reference"}}).cache, "shared");
   EXPECT_EQ(resolve({.cache = "shared"}, {{"ESPALIER_MODE", "reference"}}).cache, "shared");
+  EXPECT_EQ(resolve({}, {{"ESPALIER_DEVICE", "cuda:1"}}).device, "cuda:1");
+  EXPECT_EQ(resolve({.mode = "reference"}, {{"ESPALIER_DEVICE", "cpu"}}).device, "cpu");
+  EXPECT_EQ(resolve({.device = "auto"}, {{"ESPALIER_DEVICE", "cpu"}}).device, "auto");
 }
 
 TEST(Modes, AnyPartOfAPresetCanBeTurnedOff) {
@@ -74,6 +77,8 @@ TEST(Modes, AnUnknownValueNamesTheFlagOrTheVariable) {
             "ESPALIER_MODE: expected performance or reference or eager-aligned, got 'quick'");
   EXPECT_EQ(modes_complaint({}, {{"ESPALIER_ATTENTION", "flash"}}),
             "ESPALIER_ATTENTION: expected fused or eager, got 'flash'");
+  EXPECT_EQ(modes_complaint({}, {{"ESPALIER_DEVICE", "tpu"}}),
+            "ESPALIER_DEVICE: expected auto or cpu or reference or cuda, got 'tpu'");
   // What a flag overrules is not looked at.
   EXPECT_EQ(modes_complaint({.attention = "fused"}, {{"ESPALIER_ATTENTION", "flash"}}), "");
 }

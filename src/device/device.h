@@ -23,6 +23,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -131,6 +132,10 @@ struct MemoryLayout {
   std::int64_t slack = 0;
 };
 
+// How the contract itself has a linear of float weights add, and what it takes x as.
+inline constexpr std::string_view kContractFloatOrder = "ascending";
+inline constexpr std::string_view kContractActivations = "f32";
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -145,8 +150,10 @@ class Device {
   virtual bool row_independent() const { return true; }
   // The order in which a linear of float weights adds, and what it takes x as: a word each, without spaces. On devices
   // with equal words such a linear has equal bits. These are the contract's own; all else has one order everywhere.
-  virtual std::string_view float_order() const { return "ascending"; }
-  virtual std::string_view activations() const { return "f32"; }
+  virtual std::string_view float_order() const { return kContractFloatOrder; }
+  virtual std::string_view activations() const { return kContractActivations; }
+  // Bytes that are free now of a memory of its own; nothing: it computes in the host's.
+  virtual std::optional<std::int64_t> free_memory() const { return std::nullopt; }
   // Whether attention is faster, or only possible, with a dense mask in the tables of a step.
   virtual bool prefers_dense_mask() const { return false; }
 

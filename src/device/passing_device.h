@@ -21,6 +21,7 @@ class PassingDevice : public Device {
   bool row_independent() const override { return inner_->row_independent(); }
   std::string_view float_order() const override { return inner_->float_order(); }
   std::string_view activations() const override { return inner_->activations(); }
+  std::optional<std::int64_t> free_memory() const override { return inner_->free_memory(); }
   bool prefers_dense_mask() const override { return inner_->prefers_dense_mask(); }
 
  protected:

@@ -7,9 +7,11 @@
 #include "base/error.h"
 #include "decode/decoder_choices.h"
 #include "device/checked/checked_device.h"
-#include "device/cpu/cpu_device.h"
 #include "device/cuda/cuda_device.h"
-#include "device/reference/reference_device.h"
+#include "device/named_device.h"
+#include "engine/device_choice.h"
+#include "format/gguf.h"
+#include "format/safetensors.h"
 
 namespace espalier {
 namespace {
@@ -29,19 +31,43 @@ Listener* silent_listener() {
   return &silent;
 }
 
-// name: "cuda", or with a number "cuda:1"
-std::unique_ptr<Device> make_gpu_device(const std::string& name) {
-  const auto colon = name.find(':');
-  return cuda::make_device({.index = colon == name.npos ? 0 : std::stoi(name.substr(colon + 1))});
+std::unique_ptr<TensorSource> open_tensors(const std::filesystem::path& path) {
+  if (std::filesystem::is_directory(path)) return std::make_unique<Safetensors>(path);
+  return std::make_unique<Gguf>(path);
+}
+
+MemoryNeeds needs_of(const OpenEngine& engine, const ModelConfig& config, DType kv_type, std::int64_t positions) {
+  const std::unique_ptr<TensorSource> source = open_tensors(engine.path);
+  return memory_needs(config, source->tensors(),
+                      {.weights = engine.weights, .kv_type = kv_type, .positions = positions});
+}
+
+// Throws DeviceError, before anything is loaded, where a GPU that was named has no room for the model.
+void check_room(const std::string& name, const MemoryNeeds& needs, const cuda::Devices& gpus) {
+  const auto gpu = std::ranges::find(gpus.gpus, device_number(name), &cuda::DeviceInfo::index);
+  if (gpu == gpus.gpus.end() || !gpu->problem.empty()) return;  // whoever makes the device says so
+  if (const std::string lack = lack_of_memory(needs, *gpu); !lack.empty())
+    device_error("CUDA: GPU {}, {}: {}; a smaller --context or --device cpu needs less of it", gpu->index, gpu->name,
+                 lack);
+}
+
+// What "auto" comes to, and whether a GPU has room. On a machine without one nobody is asked anything.
+void settle_device(OpenEngine& engine, const EngineOptions& options, const std::function<MemoryNeeds()>& needs) {
+  std::string& device = engine.modes.device;
+  if (device == "auto" && !options.isa.empty()) device = "cpu";
+  const bool named = device.starts_with("cuda");
+  if (device != "auto" && !named) return;
+  const cuda::Devices gpus = cuda::list_devices();
+  if (named) return check_room(device, gpus.present ? needs() : MemoryNeeds{}, gpus);
+  const DeviceChoice choice = gpus.present ? choose_device(needs(), gpus) : DeviceChoice{};
+  device = choice.device;
+  if (!choice.remark.empty()) engine.listener->remark(choice.remark);
 }
 
 std::unique_ptr<Device> make_plain_device(const ModeOptions& modes, const EngineOptions& options) {
-  const int threads = thread_count(options.threads);
-  if (modes.device == "cpu") return make_cpu_device({.threads = threads, .isa = parse_isa(options.isa)});
-  if (!options.isa.empty())
+  if (modes.device != "cpu" && !options.isa.empty())
     input_error("--isa: only with --device cpu, the {} device has no instruction sets to choose from", modes.device);
-  if (modes.device.starts_with("cuda")) return make_gpu_device(modes.device);
-  return make_reference_device(threads);
+  return make_named_device(modes.device, {.threads = thread_count(options.threads), .isa = parse_isa(options.isa)});
 }
 
 std::unique_ptr<Device> make_device(const ModeOptions& modes, const EngineOptions& options) {
@@ -88,6 +114,11 @@ OpenEngine open_engine(const EngineOptions& options, Listener* listener) {
   const ModelConfig config = load_config(engine.path);
   const std::int64_t wanted = options.context.value_or(0);
   const std::int64_t context = choose_context(config, wanted == 0 ? std::min(config.context, kDefaultContext) : wanted);
+  const bool chosen = engine.modes.device == "auto";
+  settle_device(engine, options, [&] {
+    const std::int64_t positions = options.pool_positions > 0 ? std::min(context, options.pool_positions) : context;
+    return needs_of(engine, config, kv_type, positions);
+  });
   engine.device = make_device(engine.modes, options);
   if (options.timed_ops) {
     auto timed = std::make_unique<TimedDevice>(std::move(engine.device));
@@ -96,6 +127,11 @@ OpenEngine open_engine(const EngineOptions& options, Listener* listener) {
   }
   engine.text = load_model_text(engine.path);
   load_weights(engine);
+  if (chosen)
+    if (const std::string remark =
+            text_remark(*engine.device, engine.modes.device, engine.model->weights().float_linears);
+        !remark.empty())
+      engine.listener->remark(remark);
   engine.decoder = {.context = context, .kv_type = kv_type};
   apply_modes(engine.modes, engine.decoder);
   tell_engine(engine);

@@ -32,7 +32,10 @@ struct EngineOptions {
   std::optional<DType> kv_type = {};       // nothing: f16
   std::optional<WeightMode> weights = {};  // nothing: as in the file
   std::optional<std::int64_t> context =
-      {};                  // positions; 0, nothing: what the model was made for, at most kDefaultContext
+      {};  // positions; 0, nothing: what the model was made for, at most kDefaultContext
+  // Positions that the KV pool has at least, for whoever sizes it by what is free; 0: a whole context. Only looked at
+  // where a device has memory of its own, to tell whether the model fits.
+  std::int64_t pool_positions = 0;
   bool timed_ops = false;  // the device can tell what its ops take
   Places places = {};
 };

@@ -12,7 +12,7 @@
 namespace espalier {
 namespace {
 
-using Values = std::array<std::string_view, 3>;  // unused ones are empty
+using Values = std::array<std::string_view, 4>;  // unused ones are empty
 
 constexpr Values kModes = {"performance", "reference", "eager-aligned"};
 
@@ -28,7 +28,7 @@ using R = ModeRequest;
 using O = ModeOptions;
 // clang-format off
 constexpr Option kOptions[] = {
-    {&R::device,     &O::device,     {"cpu", "reference", "cuda"}, {"cpu", "reference", "cpu"}},
+    {&R::device,     &O::device,     {"auto", "cpu", "reference", "cuda"}, {"auto", "reference", "auto"}},
     {&R::checked,    &O::checked,    {"off", "plain", "ascend"}, {"off", "plain", "off"}},
     {&R::invariants, &O::invariants, {"off", "on"},              {"off", "on", "off"}},
     {&R::attention,  &O::attention,  {"fused", "eager"},         {"fused", "eager", "eager"}},
@@ -49,7 +49,7 @@ std::string_view without_number(std::string_view value) {
 
 void check_value(const AskedMode& asked, const Values& values) {
   if (!asked.value.empty() && std::ranges::find(values, without_number(asked.value)) != values.end()) return;
-  const auto used = std::span(values).first(values.back().empty() ? 2 : 3);
+  const auto used = std::span(values.begin(), std::ranges::find(values, ""));
   input_error("{}: expected {}, got '{}'", asked.by, fmt::join(used, " or "), asked.value);
 }
 

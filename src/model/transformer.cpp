@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "device/taking_memory.h"
 #include "format/gguf.h"
 #include "format/safetensors.h"
 #include "model/step_tables.h"
@@ -48,7 +49,11 @@ Workspace::Workspace(const Transformer& model, const KvMemory& memory, const Wor
   const std::int64_t outputs = bucket_for(device, std::max<std::int64_t>(shape.outputs, 1));
   const std::int64_t q_width = config.heads * config.head_size, kv_width = config.kv_heads * config.head_size;
   b.rotation = model.rotation_->tables(shape.positions);
-  const auto floats = [&device](std::int64_t r, std::int64_t c) { return device.tensor(DType::f32, {r, c}); };
+  const auto floats = [&](std::int64_t r, std::int64_t c) {
+    return taking_memory_for(fmt::format("workspace of steps of {} rows", rows), [&] {
+      return device.tensor(DType::f32, {r, c});
+    });
+  };
   b.x = floats(rows, config.hidden);
   b.normed = floats(rows, config.hidden);
   b.q = floats(rows, q_width);
@@ -68,6 +73,15 @@ Workspace::Workspace(const Transformer& model, const KvMemory& memory, const Wor
   if (!shape.tap_boundaries.empty())
     b.taps = floats(rows, static_cast<std::int64_t>(shape.tap_boundaries.size()) * config.hidden);
   b.recordings = device.make_recordings();
+}
+
+std::int64_t workspace_bytes(const ModelConfig& config, const WorkspaceShape& shape) {
+  const std::int64_t q = config.heads * config.head_size, kv = config.kv_heads * config.head_size;
+  const auto taps = static_cast<std::int64_t>(shape.tap_boundaries.size());
+  const std::int64_t row = (3 + taps) * config.hidden + 3 * q + 3 * kv + 3 * config.intermediate;
+  const std::int64_t output = 2 * config.hidden + config.vocabulary;
+  return static_cast<std::int64_t>(sizeof(float)) *
+         (shape.rows * row + shape.outputs * output + shape.positions * config.head_size);
 }
 
 Workspace::~Workspace() = default;

@@ -37,6 +37,9 @@ struct WorkspaceShape {
   StepForm form = {};
 };
 
+// About what the buffers of a step take on a device, rotation tables included.
+std::int64_t workspace_bytes(const ModelConfig& config, const WorkspaceShape& shape);
+
 class Transformer;
 
 // The buffers of a step on one memory, allocated once, with the same addresses in every step so that a device can

@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 
 #include "base/error.h"
+#include "base/testing/judged_device.h"
 #include "device/checked/checked_device.h"
 #include "device/cpu/cpu_device.h"
 #include "device/cuda/cuda_device.h"
+#include "device/named_device.h"
 #include "device/reference/reference_device.h"
 #include "format/gguf.h"
 #include "format/safetensors.h"
@@ -30,6 +33,9 @@ std::unique_ptr<Device> checked_ascend(int threads) {
 std::unique_ptr<Device> gpu(int) {
   return cuda::make_device();
 }
+std::unique_ptr<Device> judged(int threads) {
+  return make_named_device(*judged_device(), {.threads = threads});
+}
 
 template <typename T>
 std::vector<T> read_golden(const std::filesystem::path& file, const std::string& name, DType type) {
@@ -51,7 +57,8 @@ void append(std::vector<float>& to, Device& device, ConstView from) {
 }  // namespace
 
 std::filesystem::path data_path(const std::string& name) {
-  return std::filesystem::path(ESPALIER_TEST_DATA) / name;
+  const char* const moved = std::getenv("ESPALIER_TEST_DATA");
+  return std::filesystem::path(moved == nullptr ? ESPALIER_TEST_DATA : moved) / name;
 }
 
 std::filesystem::path default_model() {
@@ -63,6 +70,7 @@ std::vector<std::string> tiny_families() {
 }
 
 std::vector<NamedDevice> all_devices() {
+  if (const auto kind = judged_kind()) return {{*kind, judged}};
   std::vector<NamedDevice> devices = {
       {"reference", reference}, {"cpu", cpu}, {"checked", checked}, {"checked_ascend", checked_ascend}};
   for (const NamedDevice& device : gpu_devices()) devices.push_back(device);
@@ -70,6 +78,7 @@ std::vector<NamedDevice> all_devices() {
 }
 
 std::vector<NamedDevice> gpu_devices() {
+  if (const auto kind = judged_kind()) return kind == "cuda" ? all_devices() : std::vector<NamedDevice>();
   if (cuda::list_devices().problem.empty()) return {{"cuda", gpu}};
   return {};
 }

@@ -15,8 +15,9 @@
 
 namespace espalier::testing {
 
-std::filesystem::path data_path(const std::string& name);  // under tests/data
-std::filesystem::path default_model();                     // fetched by `make model`
+// Under tests/data, or where ESPALIER_TEST_DATA says that it lies: installed tests were built elsewhere.
+std::filesystem::path data_path(const std::string& name);
+std::filesystem::path default_model();  // fetched by `make model`
 
 // The tiny model families, as folder names under tests/data/tiny.
 std::vector<std::string> tiny_families();
@@ -26,7 +27,7 @@ struct NamedDevice {
   std::string name;
   std::unique_ptr<Device> (*make)(int threads);
 };
-std::vector<NamedDevice> all_devices();
+std::vector<NamedDevice> all_devices();  // the reference device first; or the judged one alone
 std::vector<NamedDevice> gpu_devices();  // one of them, or none: on machines without a GPU
 
 // A tensor of a golden file.

@@ -79,6 +79,7 @@ class RulesOnADevice final : public CheckedDevice {
   }
   MemoryLayout memory_layout() const override { return ascend() ? kAscendLayout : inner_->memory_layout(); }
   bool row_independent() const override { return inner_->row_independent(); }
+  std::optional<std::int64_t> free_memory() const override { return inner_->free_memory(); }
   std::string_view float_order() const override { return inner_->float_order(); }
   std::string_view activations() const override { return inner_->activations(); }
   bool prefers_dense_mask() const override { return ascend() || inner_->prefers_dense_mask(); }

@@ -1,8 +1,10 @@
 #include "device/conformance/conformance.h"
 
+#include <algorithm>
 #include <numeric>
 #include <set>
 
+#include "base/testing/judged_device.h"
 #include "base/testing/sanitized.h"
 #include "device/checked/checked_device.h"
 #include "device/conformance/faulty_device.h"
@@ -11,6 +13,7 @@
 #include "device/cpu/cpu_device.h"
 #include "device/cuda/cuda_device.h"
 #include "device/cuda/emulated/emulated_cuda_device.h"
+#include "device/named_device.h"
 #include "device/reference/reference_device.h"
 
 namespace espalier {
@@ -18,9 +21,7 @@ namespace {
 
 constexpr CheckedOptions kAscend{.profile = CheckedProfile::ascend};
 
-}  // namespace
-
-std::vector<DeviceUnderTest> devices_under_test() {
+std::vector<DeviceUnderTest> all_devices() {
   std::vector<DeviceUnderTest> devices = {
       {"reference_1", [] { return make_reference_device(1); }},
       {"reference_2", [] { return make_reference_device(2); }},
@@ -41,6 +42,23 @@ std::vector<DeviceUnderTest> devices_under_test() {
 #endif
   if (cuda::list_devices().problem.empty()) devices.push_back({"cuda", [] { return cuda::make_device(); }});
   return devices;
+}
+
+// "cpu" is judged with every instruction set and several numbers of threads, so is "reference"; others have one form.
+std::vector<DeviceUnderTest> devices_judged(const std::string& name, const std::string& kind) {
+  std::vector<DeviceUnderTest> devices = all_devices();
+  std::erase_if(devices, [&](const DeviceUnderTest& device) {
+    return device.name != kind && !device.name.starts_with(kind + "_");
+  });
+  if (devices.empty() || kind == "cuda") devices = {{kind, [=] { return make_named_device(name); }}};
+  return devices;
+}
+
+}  // namespace
+
+std::vector<DeviceUnderTest> devices_under_test() {
+  const std::optional<std::string> judged = judged_device();
+  return judged ? devices_judged(*judged, *judged_kind()) : all_devices();
 }
 
 DeviceTest::DeviceTest(const DeviceUnderTest& description)

@@ -25,6 +25,7 @@ inline std::ostream& operator<<(std::ostream& out, const DeviceUnderTest& device
   return out << device.name;
 }
 
+// All of them, or the one that is judged alone (base/testing/judged_device.h).
 std::vector<DeviceUnderTest> devices_under_test();
 
 struct NameOfDevice {

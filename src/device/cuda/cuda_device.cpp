@@ -42,6 +42,12 @@ class CudaDevice final : public Device {
 
   std::string_view name() const override { return "cuda"; }
   std::string_view isa() const override { return isa_; }
+  std::optional<std::int64_t> free_memory() const override {
+    enter();
+    std::size_t free = 0, total = 0;
+    check_cuda(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+    return static_cast<std::int64_t>(free);
+  }
 
  private:
   // The GPU is chosen by each thread of the host for itself, so every call chooses it.

@@ -32,6 +32,7 @@ struct Devices {
   std::string driver = {};   // the newest CUDA it knows, "13.0"; empty: none
   std::string runtime = {};  // the CUDA this program was built with; empty: without
   std::string problem = {};  // why there is none, in a line; empty: there is one that can be used
+  bool present = false;      // there is a GPU, whether it can be used or not
 };
 
 // Never throws for want of a GPU or a driver.

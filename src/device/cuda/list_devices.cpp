@@ -51,6 +51,7 @@ Devices list_devices() {
     devices.problem = "no NVIDIA driver on this machine";
     return devices;
   }
+  devices.present = counted == cudaSuccess ? count > 0 : counted != cudaErrorNoDevice;
   if (counted != cudaSuccess) {
     devices.problem = fmt::format("{} (driver for CUDA {}, built with {})", cudaGetErrorString(counted), devices.driver,
                                   devices.runtime);

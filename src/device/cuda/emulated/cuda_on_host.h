@@ -120,7 +120,7 @@ inline int atomicAdd(int* p, int more) {
 inline void __threadfence() {}
 
 // --- the runtime -----------------------------------------------------------------------------------------------------
-enum cudaError_t { cudaSuccess, cudaErrorMemoryAllocation };
+enum cudaError_t { cudaSuccess, cudaErrorMemoryAllocation, cudaErrorNoDevice, cudaErrorUnknown };
 enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice };
 using cudaStream_t = void*;
 using cudaGraph_t = void*;
