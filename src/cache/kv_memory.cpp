@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "device/taking_memory.h"
 
 namespace espalier {
 namespace {
@@ -15,6 +16,13 @@ const KvShape& checked(const KvShape& shape, const BlockTables& tables) {
   return shape;
 }
 
+// What there is no memory for.
+std::string pool_text(const KvShape& shape, std::int64_t blocks, std::int64_t layer) {
+  const double bytes = static_cast<double>(blocks * shape.block_size * slot_bytes(shape));
+  return fmt::format("KV pool of {} blocks of {} positions ({:.1f} MiB in all), layer {} of {}", blocks,
+                     shape.block_size, bytes / (1 << 20), layer + 1, shape.layers);
+}
+
 }  // namespace
 
 KvMemory::KvMemory(Device& device, const KvShape& shape, const BlockTables& tables)
@@ -23,10 +31,12 @@ KvMemory::KvMemory(Device& device, const KvShape& shape, const BlockTables& tabl
       tables_(&tables),
       mover_(device, tables.blocks_for(tables.shape().positions) * tables.block_size()),
       written_(static_cast<std::size_t>(tables.block_count())) {
+  const auto tensor = [&] {
+    return device.tensor(shape.type, {tables.block_count(), shape.block_size, shape.kv_heads, shape.head_size});
+  };
   for (std::int64_t i = 0; i < shape.layers; ++i) {
     for (int kv = 0; kv < 2; ++kv)
-      memory_.push_back(
-          device.tensor(shape.type, {tables.block_count(), shape.block_size, shape.kv_heads, shape.head_size}));
+      memory_.push_back(taking_memory_for(pool_text(shape, tables.block_count(), i), tensor));
     layers_.push_back({memory_[memory_.size() - 2].view, memory_.back().view});
   }
 }

@@ -65,7 +65,7 @@ void add_limit_flags(CLI::App& app, ServeFlags& flags) {
   add_seconds(app, "--drain-seconds", flags.drain_seconds, "that running requests have when the server is ended");
   app.add_option("--kv-memory", flags.kv_memory,
                  "for keys and values, as in 2G; without it what --parallel whole contexts need, at most a quarter of "
-                 "the RAM")
+                 "the RAM, or what is free on a GPU")
       ->type_name("BYTES");
   app.add_option("--stall-ms", flags.stall_ms, "that reading somebody's prompt may delay the others' next tokens")
       ->check(CLI::Range(1.0, 60'000.0))

@@ -7,6 +7,16 @@
 
 namespace espalier {
 
+namespace {
+
+DecoderChoices wanted_choices(const Transformer& model, const DecoderOptions& options, const Speculation& speculation) {
+  DecoderOptions whole = options;
+  whole.cache_positions = 0;
+  return decoder_choices(model.config(), model.device(), whole, speculation);
+}
+
+}  // namespace
+
 std::int64_t kv_position_bytes(const Transformer& model, DType kv_type, const Speculation& speculation) {
   std::int64_t bytes = slot_bytes(model.kv_shape(kv_type));
   for (const KvShape& shape : speculation.memories) bytes += slot_bytes(shape);
@@ -15,9 +25,7 @@ std::int64_t kv_position_bytes(const Transformer& model, DType kv_type, const Sp
 
 PoolSize pool_of_bytes(const Transformer& model, const DecoderOptions& options, const Speculation& speculation,
                        std::int64_t bytes) {
-  DecoderOptions whole = options;
-  whole.cache_positions = 0;
-  const DecoderChoices wanted = decoder_choices(model.config(), model.device(), whole, speculation);
+  const DecoderChoices wanted = wanted_choices(model, options, speculation);
   const std::int64_t block = KvShape{}.block_size;
   const std::int64_t position = kv_position_bytes(model, options.kv_type, speculation);
   PoolSize size{.positions = std::min(wanted.cache_positions, bytes / position / block * block)};
@@ -27,6 +35,15 @@ PoolSize pool_of_bytes(const Transformer& model, const DecoderOptions& options, 
     input_error("--kv-memory: expected {} bytes or more for {} positions, got {}", least * position, least, bytes);
   }
   return size;
+}
+
+std::int64_t pool_bytes_of_free(const Transformer& model, const DecoderOptions& options, const Speculation& speculation,
+                                std::int64_t free) {
+  const DecoderChoices wanted = wanted_choices(model, options, speculation);
+  const std::int64_t left =
+      free - workspace_bytes(model.config(),
+                             {.rows = wanted.step_rows, .outputs = wanted.logit_rows, .positions = wanted.context});
+  return left - left / 10;
 }
 
 }  // namespace espalier

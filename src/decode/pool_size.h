@@ -24,4 +24,9 @@ struct PoolSize {
 PoolSize pool_of_bytes(const Transformer& model, const DecoderOptions& options, const Speculation& speculation,
                        std::int64_t bytes);
 
+// What the pool may take of the bytes that are free in a device's own memory: not the workspace of these options, nor
+// a tenth of the rest, which the device and the drafters use for themselves. May be negative.
+std::int64_t pool_bytes_of_free(const Transformer& model, const DecoderOptions& options, const Speculation& speculation,
+                                std::int64_t free);
+
 }  // namespace espalier

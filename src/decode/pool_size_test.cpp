@@ -60,6 +60,16 @@ TEST_F(PoolSizeTest, TheContextIsCutToWhatThePoolHoldsBesideTheReserve) {
   }
 }
 
+TEST_F(PoolSizeTest, WhatIsFreeOnADeviceIsNotAllForThePool) {
+  const std::int64_t free = std::int64_t{1} << 30;
+  const std::int64_t bytes = pool_bytes_of_free(model_, options_, {}, free);
+  EXPECT_LT(bytes, free - free / 10);
+  EXPECT_GT(bytes, free / 2);
+  const Speculation trees{.tree = {.nodes = 64, .depth = 6}, .drafters = [](KvCache&, int) { return DrafterSet(); }};
+  EXPECT_LT(pool_bytes_of_free(model_, options_, trees, free), bytes) << "more rows have more logits";
+  EXPECT_LE(pool_bytes_of_free(model_, options_, {}, 0), 0);
+}
+
 TEST_F(PoolSizeTest, APoolWithoutRoomForAPositionIsRefused) {
   const std::int64_t least = 3 * 128 * position_;
   EXPECT_EQ(size(least).context, 127);

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "device/blocks.h"
+#include "device/taking_memory.h"
 
 namespace espalier {
 namespace {
@@ -117,7 +118,8 @@ std::unique_ptr<const Weight> WeightReader::rotated_matrix(std::string_view name
 std::unique_ptr<const Weight> WeightReader::load(std::span<const Matrix> matrices) {
   std::vector<WeightPart> parts;
   for (const Matrix& matrix : matrices) parts.push_back(matrix.part);
-  auto weight = device_.load_weight(parts);
+  auto weight =
+      taking_memory_for(fmt::format("weights {}", matrices[0].info.name), [&] { return device_.load_weight(parts); });
   if (std::ranges::any_of(parts, [](const WeightPart& part) { return is_float(part.type); })) ++float_matrices_;
   for (const Matrix& matrix : matrices) source_.release(matrix.info);
   return weight;

@@ -20,7 +20,8 @@ namespace {
 
 // Of a prompt whose log-probabilities are asked for, in one step: as many as a step reads of others.
 constexpr std::int64_t kScoredRows = 64;
-constexpr int kMostDumps = 16;  // a fault that comes back fills no disk
+constexpr std::int64_t kLeastPool = 1024;  // positions, without which a device is too small
+constexpr int kMostDumps = 16;             // a fault that comes back fills no disk
 
 std::int64_t quarter_of_memory() {
   const long pages = ::sysconf(_SC_PHYS_PAGES), bytes = ::sysconf(_SC_PAGE_SIZE);
@@ -63,6 +64,12 @@ DraftPlan without_oracle(DraftPlan plan) {
   return plan;
 }
 
+// The pool is sized when the model is loaded; a device must have room for some of it.
+ServedModelOptions with_least_pool(ServedModelOptions options) {
+  options.engine.pool_positions = kLeastPool;
+  return options;
+}
+
 }  // namespace
 
 std::int64_t parameter_count(const ModelConfig& config) {
@@ -77,7 +84,7 @@ std::int64_t parameter_count(const ModelConfig& config) {
 }
 
 ServedModel::ServedModel(ServedModelOptions options, Listener* listener)
-    : options_(std::move(options)), engine_(open_engine(options_.engine, listener)) {
+    : options_(with_least_pool(std::move(options))), engine_(open_engine(options_.engine, listener)) {
   check_device();
   drafting_ = std::make_unique<Drafting>(without_oracle(options_.drafting), engine_, options_.seed.value_or(0));
   engine_.decoder.parallel = options_.parallel;
@@ -100,11 +107,17 @@ void ServedModel::check_device() const {
       engine_.device->name());
 }
 
+std::int64_t ServedModel::pool_bytes() const {
+  if (options_.kv_bytes) return *options_.kv_bytes;
+  const std::optional<std::int64_t> free = engine_.device->free_memory();
+  if (!free) return quarter_of_memory();
+  return pool_bytes_of_free(*engine_.model, engine_.decoder, drafting_->speculation(), *free);
+}
+
 // The context is what the pool holds beside what an answer is admitted for.
 void ServedModel::size_memory() {
   const std::int64_t wanted = engine_.decoder.context;
-  const PoolSize size = pool_of_bytes(*engine_.model, engine_.decoder, drafting_->speculation(),
-                                      options_.kv_bytes.value_or(quarter_of_memory()));
+  const PoolSize size = pool_of_bytes(*engine_.model, engine_.decoder, drafting_->speculation(), pool_bytes());
   engine_.decoder.cache_positions = size.positions;
   engine_.decoder.context = size.context;
   if (size.context < wanted)

@@ -28,7 +28,8 @@ struct ServedModelOptions {
   bool priorities = false;
   bool allow_batch_variance = false;
   int parallel = 8;                           // answers at once
-  std::optional<std::int64_t> kv_bytes = {};  // nothing: what `parallel` whole contexts need, at most a quarter of RAM
+  std::optional<std::int64_t> kv_bytes = {};  // nothing: what `parallel` whole contexts need, at most a
+                                              // quarter of RAM, or what is free on a device with memory of its own
   double stall_seconds = 0.05;                // that a step in which somebody decodes may always take
   std::string dump_folder = {};               // for answers that fail; empty: the current one
 };
@@ -68,6 +69,7 @@ class ServedModel {
 
  private:
   void check_device() const;
+  std::int64_t pool_bytes() const;
   void size_memory();
   void choose_chat();
   ModelFacts make_facts() const;

@@ -10,7 +10,9 @@ FaultyDevice::FaultyDevice(std::unique_ptr<Device> inner)
     : PassingDevice(*inner), owned_(std::move(inner)), name_("faulty(" + std::string(owned_->name()) + ")") {}
 
 void FaultyDevice::before(std::string_view call) {
-  if (calls_left_ > 0 && --calls_left_ == 0) device_error("{}: failed as told", call);
+  if (calls_left_ == 0 || --calls_left_ > 0) return;
+  if (lost_for_good_) calls_left_ = 1;
+  device_error("{}: {}", call, lost_for_good_ ? "the device is lost" : "failed as told");
 }
 
 void FaultyDevice::do_upload(std::span<const std::byte> from, View to) {

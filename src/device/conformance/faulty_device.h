@@ -1,5 +1,5 @@
-// A device that fails when it is told to: a chosen call throws DeviceError and does nothing. All else is the inner
-// device's. For tests of what a failure leaves behind.
+// A device that fails when it is told to: a chosen call, or all from there on, throw DeviceError and do nothing. All
+// else is the inner device's. For tests of what a failure leaves behind.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,10 @@ class FaultyDevice final : public PassingDevice {
 
   // The n-th call from now, n >= 1, throws; the calls behind it work again. Calls are allocations, uploads, downloads,
   // loans, weights and ops; discarding never fails.
-  void fail_at(std::int64_t n) { calls_left_ = n; }
-  void never_fail() { calls_left_ = 0; }
+  void fail_at(std::int64_t n) { calls_left_ = n, lost_for_good_ = false; }
+  // That call and all behind it throw, as those of a GPU that is lost do.
+  void lose_at(std::int64_t n) { calls_left_ = n, lost_for_good_ = true; }
+  void never_fail() { calls_left_ = 0, lost_for_good_ = false; }
   bool will_fail() const { return calls_left_ > 0; }
 
   std::int64_t uploads() const { return uploads_; }      // that worked
@@ -39,6 +41,7 @@ class FaultyDevice final : public PassingDevice {
   std::unique_ptr<Device> owned_;
   std::string name_;
   std::int64_t calls_left_ = 0;  // 0: it works
+  bool lost_for_good_ = false;   // the first failure is not the last
   std::int64_t uploads_ = 0;
   std::int64_t kv_copies_ = 0;
 };

@@ -91,19 +91,21 @@ void Staging::download(const std::byte* from, std::span<std::byte> to) {
   while (!to.empty()) {
     const std::size_t piece = std::min(to.size(), kPieceBytes);
     const std::size_t offset = reserve(piece);
-    check_cuda(cudaMemcpyAsync(pinned_ + offset, from, piece, cudaMemcpyDeviceToHost, stream_),
-               "copying from the device");
+    const cudaError_t begun = cudaMemcpyAsync(pinned_ + offset, from, piece, cudaMemcpyDeviceToHost, stream_);
+    if (begun != cudaSuccess) waiting_.clear();  // nobody waits for them now
+    check_cuda(begun, "copying from the device");
     waiting_.push_back({offset, to.first(piece)});
     to = to.subspan(piece);
     from += piece;
   }
 }
 
+// What fails is not waited for again: its destination may be gone by then.
 void Staging::finish() {
-  check_cuda(cudaStreamSynchronize(stream_), "waiting for the device");
-  for (const auto& [offset, to] : waiting_) std::memcpy(to.data(), pinned_ + offset, to.size());
-  waiting_.clear();
+  const std::vector<Waiting> waiting = std::exchange(waiting_, {});
   used_ = 0;
+  check_cuda(cudaStreamSynchronize(stream_), "waiting for the device");
+  for (const auto& [offset, to] : waiting) std::memcpy(to.data(), pinned_ + offset, to.size());
 }
 
 }  // namespace espalier::cuda

@@ -6,7 +6,10 @@
 #include <optional>
 #include <random>
 #include <stdexcept>
+#include <unordered_map>
 #include <vector>
+
+#include "device/cuda/emulated/emulated_cuda_device.h"
 
 uint3 threadIdx, blockIdx;
 dim3 blockDim, gridDim;
@@ -197,6 +200,7 @@ void run_block(std::size_t threads) {
 }
 
 std::optional<std::vector<std::function<void()>>> capture;
+bool lost = false;  // the device, as EmulatedFault says
 
 }  // namespace
 
@@ -244,6 +248,7 @@ const std::byte* exchange(const void* mine, std::size_t bytes) {
 }
 
 void enqueue(std::function<void()> work) {
+  if (lost) return;
   if (capture)
     capture->push_back(std::move(work));
   else
@@ -257,10 +262,36 @@ namespace {
 
 using Work = std::vector<std::function<void()>>;
 
+constexpr std::size_t kMemory = std::size_t{1} << 30;
+std::size_t memory_left = kMemory;
+std::unordered_map<void*, std::size_t> allocated;
+
+cudaError_t unless_lost() {
+  return espalier::cuda_on_host::lost ? cudaErrorUnknown : cudaSuccess;
+}
+
 }  // namespace
 
+namespace espalier {
+
+EmulatedFault::~EmulatedFault() {
+  cuda_on_host::lost = false;
+  memory_left = kMemory;
+  for (const auto& [memory, bytes] : allocated) memory_left -= bytes;
+}
+
+void EmulatedFault::leave_memory(std::size_t bytes) {
+  memory_left = bytes;
+}
+
+void EmulatedFault::lose_device() {
+  cuda_on_host::lost = true;
+}
+
+}  // namespace espalier
+
 const char* cudaGetErrorString(cudaError_t error) {
-  return error == cudaSuccess ? "no error" : "out of memory";
+  return error == cudaSuccess ? "no error" : error == cudaErrorMemoryAllocation ? "out of memory" : "unknown error";
 }
 cudaError_t cudaGetLastError() {
   return cudaSuccess;
@@ -282,11 +313,12 @@ cudaError_t cudaRuntimeGetVersion(int* version) {
   return cudaSuccess;
 }
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
-  *free = *total = std::size_t{1} << 30;
-  return cudaSuccess;
+  *free = memory_left;
+  *total = kMemory;
+  return unless_lost();
 }
 cudaError_t cudaSetDevice(int) {
-  return cudaSuccess;
+  return unless_lost();
 }
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   *stream = nullptr;
@@ -296,32 +328,40 @@ cudaError_t cudaStreamDestroy(cudaStream_t) {
   return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t) {
-  return cudaSuccess;
+  return unless_lost();
 }
 cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
+  if (espalier::cuda_on_host::lost) return cudaErrorUnknown;
+  if (bytes > memory_left) return cudaErrorMemoryAllocation;
+  const cudaError_t result = cudaMallocHost(memory, bytes);
+  if (result != cudaSuccess) return result;
+  allocated[*memory] = bytes;
+  memory_left -= bytes;
+  return cudaSuccess;
+}
+cudaError_t cudaFree(void* memory) {
+  if (const auto known = allocated.extract(memory)) memory_left += known.mapped();
+  return cudaFreeHost(memory);
+}
+cudaError_t cudaMallocHost(void** memory, std::size_t bytes) {
   *memory = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
   return *memory == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
 }
-cudaError_t cudaFree(void* memory) {
-  std::free(memory);
-  return cudaSuccess;
-}
-cudaError_t cudaMallocHost(void** memory, std::size_t bytes) {
-  return cudaMalloc(memory, bytes);
-}
+// A device that is lost gives nothing back; the host does.
 cudaError_t cudaFreeHost(void* memory) {
-  return cudaFree(memory);
+  std::free(memory);
+  return unless_lost();
 }
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind, cudaStream_t) {
   espalier::cuda_on_host::enqueue([=] { std::memcpy(to, from, bytes); });
-  return cudaSuccess;
+  return unless_lost();
 }
 cudaError_t cudaMemset(void* memory, int value, std::size_t bytes) {
   std::memset(memory, value, bytes);
   return cudaSuccess;
 }
 cudaError_t cudaDeviceSynchronize() {
-  return cudaSuccess;
+  return unless_lost();
 }
 cudaError_t cudaStreamBeginCapture(cudaStream_t, cudaStreamCaptureMode) {
   espalier::cuda_on_host::capture.emplace();
@@ -337,6 +377,7 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,
   return cudaSuccess;
 }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t) {
+  if (espalier::cuda_on_host::lost) return cudaErrorUnknown;
   for (const auto& work : *static_cast<Work*>(executable)) work();
   return cudaSuccess;
 }

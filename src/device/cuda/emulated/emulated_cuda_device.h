@@ -1,6 +1,7 @@
 // The CUDA device without a GPU, for tests: the same kernels and the same host code, over emulated/cuda_on_host.h.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 
 #include "device/device.h"
@@ -8,5 +9,19 @@
 namespace espalier {
 
 std::unique_ptr<Device> make_emulated_cuda_device();
+
+// What can happen to a GPU, for as long as one of these lives. One at a time.
+class EmulatedFault {
+ public:
+  EmulatedFault() = default;
+  ~EmulatedFault();
+  EmulatedFault(const EmulatedFault&) = delete;
+  EmulatedFault& operator=(const EmulatedFault&) = delete;
+
+  // So many bytes more can be allocated.
+  void leave_memory(std::size_t bytes);
+  // Every call from now on fails, as behind a fault of a kernel or a card that has gone.
+  void lose_device();
+};
 
 }  // namespace espalier
