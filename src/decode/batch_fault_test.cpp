@@ -19,7 +19,7 @@ namespace {
 
 constexpr int kAnswers = 3;
 constexpr std::int64_t kCalls = 4000;                   // more than these answers take
-constexpr std::int64_t kStride = kSanitized ? 97 : 13;  // odd, so that every kind of call has its turn
+constexpr std::int64_t kStride = kSanitized ? 97 : 41;  // odd, so that every kind of call has its turn
 
 struct Ended {
   std::vector<std::int32_t> tokens = {};
