@@ -123,8 +123,8 @@ class Generate(unittest.TestCase):
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
         # A fast machine may have finished before, and a slow one may still be loading.
-        self.assertIn(process.returncode, (0, 130, -signal.SIGINT), err)
-        if process.returncode == 130:
+        self.assertIn(process.returncode, (0, 130), err)
+        if "interrupted after" in err:
             self.assertEqual(json.loads(out)["finish_reason"], "cancelled", err)
 
 

@@ -42,7 +42,12 @@ void read_results(const fs::path& report, const ChildResult& child, const TestOu
     result.problem = early_end(child, output);
     return;
   }
-  result.tests = read_test_results(json);
+  try {
+    result.tests = read_test_results(json);
+  } catch (const InputError& error) {  // the other parts go on
+    result.problem = error.what();
+    return;
+  }
   if (result.tests.tests == result.tests.skipped) result.problem = "no test applies to this device";
   if (!child.succeeded() && result.tests.failed.empty()) result.problem = early_end(child, output);
 }

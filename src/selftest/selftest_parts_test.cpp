@@ -67,6 +67,10 @@ TEST_F(FakeProgram, ThatFailsBehindItsTestsDoesNotHold) {
   EXPECT_EQ(run(report("") + "echo leak >&2; exit 9\n").problem, "exit code 9: leak");
 }
 
+TEST_F(FakeProgram, ThatLeavesHalfAReportIsReportedAsSuch) {
+  EXPECT_THAT(run("echo '{\"testsuites\": [' > \"$report\"\n").problem, HasSubstr("the report of a test program"));
+}
+
 TEST_F(FakeProgram, WithoutATestForTheDeviceShowsNothing) {
   const PartResult result = run("echo '{\"testsuites\": []}' > \"$report\"\n");
   EXPECT_FALSE(result.held());

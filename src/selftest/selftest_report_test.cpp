@@ -54,7 +54,7 @@ TEST(SelftestReport, ALineOfEachPartAndTheTestsThatFailed) {
   EXPECT_EQ(part_text(report.parts[0]), "conformance  10 tests held, 2 do not apply                1.5 s\n");
   report.parts[1].tests.failed = {{"A.B/cuda", "a.cpp:7\nExpected: 1"}};
   EXPECT_EQ(part_text(report.parts[1]),
-            "lossless     FAILED: 1 of 4 tests                         20.0 s\n"
+            "lossless     FAILED: 1 of 4 tests                        20.0 s\n"
             "  A.B/cuda\n      a.cpp:7\n      Expected: 1\n");
   report.parts[1].problem = "exit code 3";
   EXPECT_THAT(part_text(report.parts[1]), HasSubstr("FAILED: exit code 3"));
