@@ -100,6 +100,8 @@ struct StepKey {
   std::int64_t output_rows = 0;
   std::int64_t logit_rows = 0;
   std::int64_t tap_rows = 0;
+  // Rows of the table of blocks. On a device with buckets the last one is that of padding rows, whose results nobody
+  // reads.
   std::int64_t sequences = 0;
   std::int64_t ancestors = 0;  // columns of their table
   std::int64_t context = 0;    // no row sees a logical position from here on: the width of block tables and mask
@@ -154,8 +156,12 @@ class Device {
   virtual std::string_view activations() const { return kContractActivations; }
   // Bytes that are free now of a memory of its own; nothing: it computes in the host's.
   virtual std::optional<std::int64_t> free_memory() const { return std::nullopt; }
-  // Whether attention is faster, or only possible, with a dense mask in the tables of a step.
+  // Whether attention is faster with a dense mask in the tables of a step, and whether it is only possible with one.
   virtual bool prefers_dense_mask() const { return false; }
+  virtual bool needs_dense_mask() const { return false; }
+  // Whether a hidden key is multiplied by 0 instead of skipped: then everything that a table of blocks can reach must
+  // be a finite number. Memory is all zeros at first on such a device.
+  virtual bool multiplies_hidden_keys() const { return false; }
 
   // --- memory -------------------------------------------------------------------------------------------------------
   // Not initialised. bytes >= 1. Throws DeviceError when there is not enough.

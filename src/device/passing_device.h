@@ -23,6 +23,8 @@ class PassingDevice : public Device {
   std::string_view activations() const override { return inner_->activations(); }
   std::optional<std::int64_t> free_memory() const override { return inner_->free_memory(); }
   bool prefers_dense_mask() const override { return inner_->prefers_dense_mask(); }
+  bool needs_dense_mask() const override { return inner_->needs_dense_mask(); }
+  bool multiplies_hidden_keys() const override { return inner_->multiplies_hidden_keys(); }
 
  protected:
   Device& inner() const { return *inner_; }

@@ -83,6 +83,8 @@ class RulesOnADevice final : public CheckedDevice {
   std::string_view float_order() const override { return inner_->float_order(); }
   std::string_view activations() const override { return inner_->activations(); }
   bool prefers_dense_mask() const override { return ascend() || inner_->prefers_dense_mask(); }
+  bool needs_dense_mask() const override { return inner_->needs_dense_mask(); }
+  bool multiplies_hidden_keys() const override { return inner_->multiplies_hidden_keys(); }
 
   const CheckedCounts& counts() const override { return counts_; }
   void verify() override {

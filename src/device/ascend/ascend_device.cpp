@@ -1,0 +1,151 @@
+#include "device/ascend/ascend_device.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "device/ascend/memory.h"
+#include "device/ascend/op_queue.h"
+#include "device/ascend/probes.h"
+#include "device/ascend/recorded_steps.h"
+#include "device/ascend/weights.h"
+
+namespace espalier::ascend {
+namespace {
+
+// From two upwards: the kernel for a single row forgets the mask (attention.cpp).
+constexpr std::int64_t kBuckets[] = {2, 8, 16, 32, 64, 128, 512};
+constexpr MemoryLayout kLayout = {.alignment = 64, .slack = 32};
+
+class AscendDevice final : public Device {
+ public:
+  explicit AscendDevice(const Options& options)
+      : options_(options),
+        card_(std::make_shared<Card>(load_api(options.library), CardOptions{options.index, options.timeout_ms})),
+        name_(is_fake(card_->api()) ? "ascend (fake)" : "ascend"),
+        staging_(card_, options.staging_bytes),
+        queue_(card_, staging_),
+        limits_(std::make_shared<RecordingLimits>()) {
+    limits_->enabled = options.recorded;
+    limits_->most_graphs = options.most_graphs;
+    limits_->remark = options.remark;
+    probe(queue_, card_, staging_, options.fused, options.remark);
+  }
+
+  std::string_view name() const override { return name_; }
+  std::string_view isa() const override { return card_->chip().name; }
+  std::span<const std::int64_t> row_buckets() const override { return kBuckets; }
+  MemoryLayout memory_layout() const override { return kLayout; }
+  bool row_independent() const override { return false; }
+  std::string_view float_order() const override { return "unordered"; }
+  std::string_view activations() const override { return "16bit"; }
+  bool prefers_dense_mask() const override { return true; }
+  bool needs_dense_mask() const override { return true; }
+  bool multiplies_hidden_keys() const override { return true; }
+
+ private:
+  // Contexts belong to threads, so every call from outside of a step sets it.
+  void enter() const {
+    if (!in_step_) card_->enter();
+  }
+  OpQueue& queue() {
+    enter();
+    return queue_;
+  }
+
+  // --- memory -------------------------------------------------------------------------------------------------------
+  std::unique_ptr<Buffer> do_allocate(std::size_t bytes) override {
+    enter();
+    return std::make_unique<DeviceBuffer>(card_, bytes);
+  }
+  void do_upload(std::span<const std::byte> from, View to) override {
+    enter();
+    staging_.upload(from, to.data());
+  }
+  void do_download(std::span<const Download> parts) override {
+    enter();
+    staging_.download(parts);
+  }
+  std::unique_ptr<const Weight> do_load_weight(std::span<const WeightPart> parts) override {
+    enter();
+    return std::make_unique<AscendWeight>(parts, card_, staging_);
+  }
+
+  // --- steps --------------------------------------------------------------------------------------------------------
+  std::unique_ptr<Recordings> do_make_recordings() override { return std::make_unique<RecordedSteps>(card_, limits_); }
+  void do_step(Recordings& recordings, const StepKey& key, const std::function<void()>& ops) override {
+    auto* const steps = dynamic_cast<RecordedSteps*>(&recordings);
+    check(steps != nullptr, "step: recordings of another device");
+    enter();
+    steps->run(key, [&] {
+      const StepScope scope(*this, key);
+      ops();
+    });
+  }
+  struct StepScope {
+    StepScope(AscendDevice& device, const StepKey& key) : device(device) {
+      device.in_step_ = true;
+      device.queue_.begin_step(key.sequences);
+    }
+    ~StepScope() {
+      device.queue_.end_step();
+      device.in_step_ = false;
+    }
+    StepScope(const StepScope&) = delete;
+    StepScope& operator=(const StepScope&) = delete;
+    AscendDevice& device;
+  };
+
+  // --- ops ----------------------------------------------------------------------------------------------------------
+  void do_embed(const Weight& table, ConstView token, View y) override { queue().embed(table, token, y); }
+  void do_rms_norm(ConstView x, ConstView w, float eps, View y) override { queue().rms_norm(x, w, eps, y); }
+  void do_linear(ConstView x, std::span<const Projection> projections) override { queue().linear(x, projections); }
+  void do_rope(View x, ConstView position, ConstView cosine, ConstView sine) override {
+    queue().rope(x, position, cosine, sine);
+  }
+  void do_kv_write(ConstView k, ConstView v, ConstView slot, const KvViews& kv) override {
+    queue().kv_write(k, v, slot, kv);
+  }
+  void do_kv_copy(std::span<const KvViews> layers, ConstView from, ConstView to) override {
+    queue().kv_copy(layers, from, to);
+  }
+  void do_attention(ConstView q, const KvViews& kv, const RowTables& rows, float scale, View out) override {
+    queue().attention(q, kv, rows, scale, out);
+  }
+  void do_attention_eager(ConstView q, const KvViews& kv, const RowTables& rows, float scale, View out) override {
+    queue().attention_eager(q, kv, rows, scale, out);
+  }
+  void do_swiglu(ConstView x, View y) override { queue().swiglu(x, y); }
+  void do_silu(View x) override { queue().silu(x); }
+  void do_add(View x, ConstView y) override { queue().add(x, y); }
+  void do_gather_rows(ConstView x, ConstView index, View y) override { queue().gather_rows(x, index, y); }
+  void do_argmax(ConstView x, View id) override { queue().argmax(x, id); }
+  void do_top_k(ConstView x, View value, View id) override { queue().top_k(x, value, id); }
+  void do_log_sum_exp(ConstView x, float scale, View y) override { queue().log_sum_exp(x, scale, y); }
+
+  Options options_;
+  std::shared_ptr<Card> card_;  // with buffers, weights and recordings
+  std::string name_;
+  Staging staging_;
+  OpQueue queue_;
+  std::shared_ptr<RecordingLimits> limits_;  // with recordings
+  bool in_step_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Device> make_device(const Options& options) {
+  const Devices devices = list_devices(options.library);
+  if (!devices.problem.empty()) device_error("Ascend: {}", devices.problem);
+  const auto found = std::ranges::find(devices.npus, options.index, &DeviceInfo::index);
+  if (found == devices.npus.end())
+    device_error("Ascend: no NPU {}: there are {}, from 0 on", options.index, devices.npus.size());
+  if (!found->problem.empty()) device_error("Ascend: NPU {}, {}: {}", found->index, found->name, found->problem);
+  return std::make_unique<AscendDevice>(options);
+}
+
+std::int64_t stored_bytes(DType type, std::int64_t elements) {
+  const WeightPart part{.type = type, .outputs = 1, .inputs = elements, .bytes = {}};
+  return elements * element_bytes(stored_type({&part, 1}, true));
+}
+
+}  // namespace espalier::ascend

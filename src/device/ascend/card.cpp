@@ -1,0 +1,99 @@
+#include "device/ascend/card.h"
+
+#include "base/error.h"
+#include "device/ascend/errors.h"
+
+namespace espalier::ascend {
+namespace {
+
+Chip read_chip(const Api& api) {
+  Chip chip;
+  const char* const name = api.aclrtGetSocName();
+  chip.name = name == nullptr ? "" : name;
+  std::int32_t patch = 0;
+  if (api.aclrtGetVersion && api.aclrtGetVersion(&chip.acl_major, &chip.acl_minor, &patch) != 0)
+    chip.acl_major = chip.acl_minor = 0;
+  if (chip.name.starts_with("Ascend310P")) {
+    chip.has_bf16 = false;
+    chip.f32_product = kAllowLessThanF32;
+  }
+  return chip;
+}
+
+}  // namespace
+
+bool is_fake(const Api& api) {
+  return static_cast<bool>(api.ascend_fake_name);
+}
+
+Card::ChosenDevice::ChosenDevice(const Api& api, int index) : api(api), index(index) {
+  call(api, api.aclrtSetDevice, index);
+}
+
+Card::ChosenDevice::~ChosenDevice() {
+  api.aclrtResetDevice(index);
+}
+
+Card::Context::Context(const Api& api, int index) : api(api) {
+  call(api, api.aclrtCreateContext, &handle, index);
+}
+
+Card::Context::~Context() {
+  api.aclrtDestroyContext(handle);
+}
+
+// After the first fault nothing more runs: what is computed from garbage is not worth the wait.
+Card::Stream::Stream(const Api& api) : api(api) {
+  call(api, api.aclrtCreateStream, &handle);
+  const AclCode code = api.aclrtSetStreamFailureMode(handle, kStopOnFailure);
+  if (code == 0) return;
+  const std::string failure = describe_failure(api, api.aclrtSetStreamFailureMode.name, code);
+  api.aclrtDestroyStream(handle);
+  device_error("Ascend: {}", failure);
+}
+
+Card::Stream::~Stream() {
+  api.aclrtDestroyStream(handle);
+}
+
+Card::Card(std::shared_ptr<const Api> api, const CardOptions& options)
+    : api_(std::move(api)),
+      options_(options),
+      device_(*api_, options.index),
+      context_(*api_, options.index),
+      stream_(*api_),
+      chip_(read_chip(*api_)) {
+  // The same call gives the same bits. Operators read the value of the process, others that of the context.
+  if (api_->aclrtSetSysParamOpt) call(*api_, api_->aclrtSetSysParamOpt, AclSystemOption::deterministic, 1);
+  if (api_->aclrtCtxSetSysParamOpt) call(*api_, api_->aclrtCtxSetSysParamOpt, AclSystemOption::deterministic, 1);
+}
+
+Card::~Card() {
+  settle();
+}
+
+void Card::enter() const {
+  call(*api_, api_->aclrtSetCurrentContext, context_.handle);
+}
+
+void Card::synchronise() {
+  busy_ = false;
+  call(*api_, api_->aclrtSynchronizeStreamWithTimeout, stream_.handle, options_.timeout_ms);
+}
+
+void Card::settle() noexcept {
+  api_->aclrtSetCurrentContext(context_.handle);
+  if (!busy_) return;
+  busy_ = false;
+  api_->aclrtSynchronizeStreamWithTimeout(stream_.handle, options_.timeout_ms);
+}
+
+std::pair<std::size_t, std::size_t> Card::memory() const {
+  for (const AclMemoryKind kind : {AclMemoryKind::hbm, AclMemoryKind::ddr}) {
+    std::size_t free = 0, total = 0;
+    if (api_->aclrtGetMemInfo(kind, &free, &total) == 0 && total > 0) return {free, total};
+  }
+  return {0, 0};
+}
+
+}  // namespace espalier::ascend

@@ -1,0 +1,74 @@
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "device/ascend/ascend_device.h"
+#include "device/ascend/errors.h"
+
+namespace espalier::ascend {
+namespace {
+
+// "1.16"
+std::string version_of(const Api& api) {
+  std::int32_t major = 0, minor = 0, patch = 0;
+  if (!api.aclrtGetVersion || api.aclrtGetVersion(&major, &minor, &patch) != 0) return "";
+  return fmt::format("{}.{}", major, minor);
+}
+
+void read_memory(const Api& api, DeviceInfo& info) {
+  for (const AclMemoryKind kind : {AclMemoryKind::hbm, AclMemoryKind::ddr})
+    if (info.memory == 0 && api.aclrtGetMemInfo(kind, &info.free_memory, &info.memory) != 0)
+      info.memory = info.free_memory = 0;
+}
+
+// Memory is told of the device that is set.
+DeviceInfo describe_npu(const Api& api, int index) {
+  DeviceInfo info{.index = index};
+  const AclCode code = api.aclrtSetDevice(index);
+  if (code != 0) {
+    info.name = "NPU";
+    info.problem = describe_failure(api, api.aclrtSetDevice.name, code);
+    return info;
+  }
+  const char* const name = api.aclrtGetSocName();
+  info.name = name == nullptr ? "NPU" : name;
+  read_memory(api, info);
+  api.aclrtResetDevice(index);
+  return info;
+}
+
+constexpr std::string_view kPrefix = "Ascend: ";
+
+std::string without_prefix(std::string_view message) {
+  return std::string(message.starts_with(kPrefix) ? message.substr(kPrefix.size()) : message);
+}
+
+}  // namespace
+
+Devices list_devices(const LibraryOptions& library) {
+  Devices devices;
+  std::shared_ptr<const Api> api;
+  try {
+    api = load_api(library);
+  } catch (const DeviceError& error) {
+    devices.problem = without_prefix(error.what());
+    return devices;
+  }
+  devices.runtime = version_of(*api);
+  std::uint32_t count = 0;
+  if (const AclCode code = api->aclrtGetDeviceCount(&count); code != 0) {
+    devices.problem = fmt::format("{}: is the driver installed, and may this user use it?",
+                                  describe_failure(*api, api->aclrtGetDeviceCount.name, code));
+    return devices;
+  }
+  bool usable = false;
+  for (std::uint32_t index = 0; index < count; ++index) {
+    devices.npus.push_back(describe_npu(*api, static_cast<int>(index)));
+    usable = usable || devices.npus.back().problem.empty();
+  }
+  if (count == 0) devices.problem = "no NPU on this machine";
+  if (count > 0 && !usable)
+    devices.problem = fmt::format("NPU 0, {}: {}", devices.npus[0].name, devices.npus[0].problem);
+  return devices;
+}
+
+}  // namespace espalier::ascend
