@@ -1,0 +1,8 @@
+// Compiled once for every library: which symbols it exports.
+#include "fake.h"
+
+namespace ascend_fake {
+
+const int kLibraryProfile = ASCEND_FAKE_PROFILE;
+
+}  // namespace ascend_fake
