@@ -48,6 +48,7 @@ std::vector<std::int64_t> cut_into_calls(const Device& device, std::int64_t n) {
   std::vector<std::int64_t> calls;
   for (std::size_t i = buckets.size(); i-- > 0;)
     for (; n >= buckets[i]; n -= buckets[i]) calls.push_back(buckets[i]);
+  if (n > 0) calls.push_back(n);  // fewer than the smallest bucket; only attention needs as many
   return calls;
 }
 
@@ -58,10 +59,11 @@ Tensor uploaded(Device& device, DType type, const std::vector<T>& values, std::i
   return tensor;
 }
 
+// NaN, or where a hidden key is multiplied by 0 a large number: what leaks is still seen.
 Tensor poisoned_kv(Device& device, const AttentionScenario& s, DType type) {
   Tensor memory = device.tensor(type, {s.blocks, s.shape.block_size, s.shape.kv_heads, s.shape.dim});
-  const std::vector<std::byte> nan(static_cast<std::size_t>(memory.view.bytes_spanned()), std::byte{0xff});
-  device.upload(nan, memory);
+  const std::byte poison = device.multiplies_hidden_keys() ? std::byte{0x5b} : std::byte{0xff};
+  device.upload(std::vector<std::byte>(static_cast<std::size_t>(memory.view.bytes_spanned()), poison), memory);
   device.discard(memory);
   return memory;
 }

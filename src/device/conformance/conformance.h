@@ -1,5 +1,6 @@
-// The conformance suite: every op of device.h on every device, compared with the reference device bit by bit. A device
-// joins by one line in devices_under_test().
+// The conformance suite: every op of device.h on every device, compared with the reference device bit by bit, or, where
+// a device adds in orders of its own, within bounds that follow from the lengths of the sums and the types of the
+// numbers. A device joins by one line in devices_under_test().
 #pragma once
 
 #include <gtest/gtest.h>
@@ -10,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "device/conformance/bounds.h"
 #include "device/conformance/placed_tensor.h"
 #include "device/conformance/random_values.h"
 #include "device/device.h"
@@ -20,6 +22,9 @@ struct DeviceUnderTest {
   std::string name;  // letters, digits and underscores
   std::function<std::unique_ptr<Device>()> make;
   bool any_alignment = true;  // operands may start on any multiple of their element size
+  bool exact = true;          // it has the reference device's bits; else it is held to bounds (bounds.h)
+  // Called when the device is gone: looks at what it left behind.
+  std::function<void()> finish = {};
 };
 inline std::ostream& operator<<(std::ostream& out, const DeviceUnderTest& device) {
   return out << device.name;
@@ -36,13 +41,20 @@ struct NameOfDevice {
 // contract leaves that open. Returns the outputs row by row.
 using RowOp = std::function<std::vector<float>(Device&, const std::vector<std::int64_t>& rows, Placement)>;
 
+// How far from the judge's the outputs of these rows may be, where a device is not exact; infinite: no matter how far.
+using RowBounds = std::function<std::vector<double>(const std::vector<std::int64_t>& rows)>;
+
 class DeviceTest {
  public:
   explicit DeviceTest(const DeviceUnderTest& description);
+  ~DeviceTest();
+  DeviceTest(const DeviceTest&) = delete;
+  DeviceTest& operator=(const DeviceTest&) = delete;
 
   Device& tested() { return *tested_; }
   Device& judge() { return *judge_; }
 
+  bool exact() const { return description_.exact; }
   bool has_buckets() const { return !tested_->row_buckets().empty(); }
   // Row counts to try: 1, odd, prime, larger than a tile; or the device's buckets.
   std::vector<std::int64_t> row_counts() const;
@@ -52,8 +64,11 @@ class DeviceTest {
   std::vector<Placement> placements(bool may_be_strided) const;
 
   // The judge's bits for all rows, wherever the operands lie (one of the placements in turn), and the same bits for
-  // rows computed alone.
-  void expect_conforming(const RowOp& op, std::int64_t rows, bool may_be_strided);
+  // rows computed alone. bounds: for devices that are not exact; none: the op moves or compares numbers, so they are
+  void expect_conforming(const RowOp& op, std::int64_t rows, bool may_be_strided, const RowBounds& bounds = {});
+  // The judge's bits, or as close as a device that is not exact has to be.
+  void expect_close(std::span<const float> actual, std::span<const float> expected,
+                    std::span<const double> bounds) const;
 
  private:
   DeviceUnderTest description_;

@@ -1,9 +1,11 @@
 // linear on every device: each weight type, mixed stacks, several products of one input, with and without bias.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
 #include <tuple>
 
+#include "device/blocks.h"
 #include "device/conformance/conformance.h"
 
 namespace espalier {
@@ -64,6 +66,38 @@ RowOp linear_of(const std::vector<float>& x, const std::vector<HostWeight>& weig
   };
 }
 
+// The type in which a device that has 16-bit products keeps a weight: one for all of its parts.
+DType kept_type(const HostWeight& weight) {
+  const auto any = [&](DType type) {
+    return std::ranges::find(weight.parts, type, &HostWeight::Part::type) != weight.parts.end();
+  };
+  return any(DType::f32) ? DType::f32 : any(DType::bf16) ? DType::bf16 : DType::f16;
+}
+
+// The bounds of linear_of().
+RowBounds bounds_of(const std::vector<float>& x, const std::vector<HostWeight>& weights) {
+  return [&x, &weights](const std::vector<std::int64_t>& rows) {
+    std::vector<double> bounds;
+    const auto inputs = static_cast<std::size_t>(weights[0].inputs);
+    std::vector<float> w(inputs);
+    for (std::int64_t r : rows)
+      for (const HostWeight& weight : weights) {
+        std::size_t output = 0;
+        for (const HostWeight::Part& part : weight.parts)
+          for (std::int64_t n = 0; n < part.outputs; ++n, ++output) {
+            const auto bytes = static_cast<std::size_t>(row_bytes(part.type, weight.inputs));
+            widen_row(part.type, std::span(part.bytes).subspan(static_cast<std::size_t>(n) * bytes, bytes), w);
+            bounds.push_back(linear_bound({.x = std::span(x).subspan(static_cast<std::size_t>(r) * inputs, inputs),
+                                           .w = w,
+                                           .bias = weight.bias.empty() ? 0.0f : weight.bias[output],
+                                           .kept = kept_type(weight),
+                                           .stored = part.type}));
+          }
+      }
+    return bounds;
+  };
+}
+
 // In the order in which row counts 1, 1, 2, 2, 3, 3, ... meet them.
 constexpr std::int64_t kOutputs[] = {257, 1, 64, 16, 256, 5, 31, 97, 97, 64, 31};
 
@@ -77,6 +111,9 @@ std::vector<std::int64_t> input_sizes(DType type) {
 class LinearConformance : public testing::TestWithParam<std::tuple<DeviceUnderTest, DType>> {
  protected:
   DType type() const { return std::get<1>(GetParam()); }
+  void expect_conforming(const std::vector<float>& x, const std::vector<HostWeight>& weights, std::int64_t rows) {
+    test_.expect_conforming(linear_of(x, weights), rows, true, bounds_of(x, weights));
+  }
   DeviceTest test_{std::get<0>(GetParam())};
   RandomValues random_{23};
 };
@@ -98,7 +135,7 @@ TEST_P(LinearConformance, EveryShape) {
       weight.stack(random_, type(), kOutputs[i % std::size(kOutputs)]);
       if (i % 2 == 1) weight.bias = random_.values(weight.outputs);
       SCOPED_TRACE(testing::Message() << weight.outputs << " outputs, " << weight.inputs << " inputs");
-      test_.expect_conforming(linear_of(random_.values(rows * weight.inputs), {weight}), rows, true);
+      expect_conforming(random_.values(rows * weight.inputs), {weight}, rows);
     }
 }
 
@@ -113,7 +150,7 @@ TEST_P(LinearConformance, SeveralProductsOfOneInputAndMixedStacks) {
   weights[1].bias = random_.values(weights[1].outputs);
   weights[2].stack(random_, type(), 1);
   const std::int64_t rows = test_.row_count(7);
-  test_.expect_conforming(linear_of(random_.values(rows * inputs), weights), rows, true);
+  expect_conforming(random_.values(rows * inputs), weights, rows);
 }
 
 TEST_P(LinearConformance, NanInfinityZeroAndTinyRows) {
@@ -131,7 +168,7 @@ TEST_P(LinearConformance, NanInfinityZeroAndTinyRows) {
   for (float& v : row(4)) v *= 0x1p-99f;   // just not
   for (float& v : row(5)) v *= 0x1p120f;
   for (float& v : row(6)) v = -0.0f;
-  test_.expect_conforming(linear_of(x, {weight}), rows, true);
+  expect_conforming(x, {weight}, rows);
 }
 
 // Devices with a kernel for every amount of work.
@@ -155,7 +192,7 @@ TEST_P(ManyKernelsConformance, ManyRowsOfManyOutputs) {
   HostWeight weight{.inputs = inputs.back() > 512 ? 512 : inputs.back()};
   weight.stack(random_, type(), emulated ? 245 : 4101);
   for (std::int64_t rows : {1, 12, 30, 60, 260})
-    test_.expect_conforming(linear_of(random_.values(rows * weight.inputs), {weight}), rows, true);
+    expect_conforming(random_.values(rows * weight.inputs), {weight}, rows);
 }
 
 }  // namespace

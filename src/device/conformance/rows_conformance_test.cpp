@@ -2,9 +2,11 @@
 // log_sum_exp.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
+#include "device/blocks.h"
 #include "device/conformance/conformance.h"
 
 namespace espalier {
@@ -26,6 +28,23 @@ std::vector<float> awkward_values(RandomValues& random, std::int64_t n) {
   return values;
 }
 
+// Of an output of rms_norm: roundings of a sum of squares, which is divided, and of three products.
+double norm_bound(std::span<const float> x, const std::vector<float>& w, std::int64_t i) {
+  double squares = 0;
+  for (float value : x) squares += double{value} * value;
+  const double y = std::fabs(x[static_cast<std::size_t>(i)] * w[static_cast<std::size_t>(i)]) /
+                   std::sqrt(squares / static_cast<double>(x.size()) + 1e-5);
+  return bound_unless_strange(x, 2 * static_cast<double>(x.size() + 8) * kRounding * y + 0x1p-140);
+}
+
+// Of silu(a) * b: the contract's exponential is 0 or infinite where the true one is not quite.
+double silu_bound(float a, float b) {
+  const double silu = a / (1 + std::exp(-double{a}));
+  const float both[] = {a, b};
+  return bound_unless_strange(both,
+                              std::fabs(silu * b) * 16 * kRounding + std::fabs(double{a} * b) * 0x1p-124 + 0x1p-140);
+}
+
 class RowsConformance : public testing::TestWithParam<DeviceUnderTest> {
  protected:
   // Runs the check for every row count of the device and every width, with ordinary and awkward values in turn.
@@ -40,6 +59,18 @@ class RowsConformance : public testing::TestWithParam<DeviceUnderTest> {
         check_shape(rows, width, awkward);
         awkward = !awkward;
       }
+  }
+  // Bounds of outputs that depend on `width` inputs of their own row each; bound: of one, from the row's inputs.
+  static RowBounds bounds_by_row(const std::vector<float>& x, std::int64_t width, std::int64_t outputs,
+                                 std::function<double(std::span<const float> row, std::int64_t output)> bound) {
+    return [=, &x](const std::vector<std::int64_t>& rows) {
+      std::vector<double> bounds;
+      for (std::int64_t r : rows)
+        for (std::int64_t i = 0; i < outputs; ++i)
+          bounds.push_back(
+              bound(std::span(x).subspan(static_cast<std::size_t>(r * width), static_cast<std::size_t>(width)), i));
+      return bounds;
+    };
   }
   std::vector<float> values(std::int64_t n, bool awkward) {
     return awkward ? awkward_values(random_, n) : random_.values(n);
@@ -75,7 +106,19 @@ TEST_P(RowsConformance, Embed) {
           device.embed(*table, token.view().reshaped({count}), y);
           return y.values<float>();
         },
-        rows, false);
+        rows, false,
+        [&](const std::vector<std::int64_t>& which) {
+          // Block formats may be kept as f16.
+          std::vector<double> bounds;
+          std::vector<float> row(static_cast<std::size_t>(width));
+          const auto size = static_cast<std::size_t>(row_bytes(type, width));
+          for (std::int64_t r : which) {
+            const auto id = static_cast<std::size_t>(tokens[static_cast<std::size_t>(r)]);
+            widen_row(type, std::span(bytes).subspan(id * size, size), row);
+            for (float w : row) bounds.push_back(is_float(type) ? 0.0 : std::fabs(w) * 0x1p-11 + 0x1p-25);
+          }
+          return bounds;
+        });
   }
 }
 
@@ -90,7 +133,8 @@ TEST_P(RowsConformance, RmsNorm) {
                           place(device, DType::f32, w, 1, placement).view().reshaped({dim}), 1e-5f, y);
           return y.values<float>();
         },
-        rows, false);
+        rows, false,
+        bounds_by_row(x, dim, dim, [&](std::span<const float> row, std::int64_t i) { return norm_bound(row, w, i); }));
   });
 }
 
@@ -108,7 +152,10 @@ TEST_P(RowsConformance, RmsNormOfEachHead) {
                           y.view().reshaped({count, heads, dim}));
           return y.values<float>();
         },
-        rows, false);
+        rows, false, bounds_by_row(x, heads * dim, heads * dim, [&](std::span<const float> row, std::int64_t i) {
+          const auto size = static_cast<std::size_t>(dim);
+          return norm_bound(row.subspan(static_cast<std::size_t>(i) / size * size, size), w, i % dim);
+        }));
   });
 }
 
@@ -131,7 +178,12 @@ TEST_P(RowsConformance, Rope) {
                       place(device, DType::f32, sine, positions, placement));
           return y.values<float>();
         },
-        rows, false);
+        rows, false, bounds_by_row(x, width, width, [&](std::span<const float> row, std::int64_t i) {
+          // Two products, of numbers up to 4 by up to 4, and their sum.
+          const auto other = static_cast<std::size_t>(i % (2 * half) < half ? i + half : i - half);
+          const float both[] = {row[static_cast<std::size_t>(i)], row[other]};
+          return bound_unless_strange(both, 4 * kRounding * 4 * (std::fabs(both[0]) + std::fabs(both[1])) + 0x1p-140);
+        }));
   });
 }
 
@@ -146,7 +198,9 @@ TEST_P(RowsConformance, Swiglu) {
           device.swiglu(place(device, DType::f32, select_rows(x, which, 2 * width), count, placement), y);
           return y.values<float>();
         },
-        rows, false);
+        rows, false, bounds_by_row(x, 2 * width, width, [=](std::span<const float> row, std::int64_t i) {
+          return silu_bound(row[static_cast<std::size_t>(i)], row[static_cast<std::size_t>(i + width)]);
+        }));
   });
 }
 
@@ -161,7 +215,9 @@ TEST_P(RowsConformance, Silu) {
           device.silu(y);
           return y.values<float>();
         },
-        rows, false);
+        rows, false, bounds_by_row(x, width, width, [](std::span<const float> row, std::int64_t i) {
+          return silu_bound(row[static_cast<std::size_t>(i)], 1);
+        }));
   });
 }
 
@@ -246,7 +302,13 @@ TEST_P(RowsConformance, LogSumExp) {
                              y.view().reshaped({count}));
           return y.values<float>();
         },
-        rows, true);
+        rows, true, bounds_by_row(x, width, 1, [=](std::span<const float> row, std::int64_t) {
+          // What the roundings of a sum of `width` terms do to its logarithm, and those of the result.
+          double largest = 0;
+          for (float value : row)
+            if (std::isfinite(value)) largest = std::max(largest, std::fabs(double{value} * scale));
+          return 2 * static_cast<double>(width + 16) * kRounding + 4 * kRounding * largest;
+        }));
   });
 }
 

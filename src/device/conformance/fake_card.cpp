@@ -1,0 +1,79 @@
+#include "device/conformance/fake_card.h"
+
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+
+namespace espalier {
+namespace {
+
+constexpr std::size_t kStagingBytes = std::size_t{256} << 10;
+
+std::vector<std::string> texts(std::size_t count, const char* (*text)(std::size_t)) {
+  std::vector<std::string> all;
+  for (std::size_t i = 0; i < count; ++i) all.emplace_back(text(i));
+  return all;
+}
+
+}  // namespace
+
+FakeCard::FakeCard() : library_(dlopen(ESPALIER_ASCEND_FAKE, RTLD_LAZY | RTLD_GLOBAL)) {
+  check(library_ != nullptr, "the fake cannot be loaded: {}", dlerror());
+}
+
+template <typename Function>
+Function* FakeCard::control(const char* name) const {
+  void* const address = dlsym(library_, name);
+  check(address != nullptr, "the fake has no {}", name);
+  return reinterpret_cast<Function*>(address);
+}
+
+ascend::Options FakeCard::device_options() {
+  ascend::Options options;
+  options.library.library = ESPALIER_ASCEND_FAKE;
+  options.staging_bytes = kStagingBytes;
+  return options;
+}
+
+AscendFakeOptions FakeCard::default_options() {
+  AscendFakeOptions options{};
+  FakeCard().control<void(AscendFakeOptions*)>("ascend_fake_default_options")(&options);
+  return options;
+}
+
+void FakeCard::reset(const AscendFakeOptions& options) const {
+  control<void(const AscendFakeOptions*)>("ascend_fake_reset")(&options);
+}
+
+void FakeCard::set_faults(const AscendFakeOptions& options) const {
+  control<void(const AscendFakeOptions*)>("ascend_fake_set_faults")(&options);
+}
+
+std::unique_ptr<Device> FakeCard::open_anew() const {
+  reset(default_options());
+  return ascend::make_device(device_options());
+}
+
+AscendFakeCounters FakeCard::counters() const {
+  AscendFakeCounters counters{};
+  control<void(AscendFakeCounters*)>("ascend_fake_counters")(&counters);
+  return counters;
+}
+
+std::vector<std::string> FakeCard::violations() const {
+  return texts(control<std::size_t()>("ascend_fake_violations")(),
+               control<const char*(std::size_t)>("ascend_fake_violation"));
+}
+
+std::vector<std::string> FakeCard::live_objects() const {
+  return texts(control<std::size_t()>("ascend_fake_live_objects")(),
+               control<const char*(std::size_t)>("ascend_fake_live_object"));
+}
+
+void FakeCard::expect_nothing_left() const {
+  for (const std::string& violation : violations()) ADD_FAILURE() << violation;
+  for (const std::string& object : live_objects()) ADD_FAILURE() << "still there: " << object;
+}
+
+}  // namespace espalier
