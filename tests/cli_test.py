@@ -454,7 +454,7 @@ class Usage(unittest.TestCase):
         self.refused("999999: the vocabulary has 272", *given, "--logit-bias", "999999=1", "hello")
         self.refused("only one of them", "inspect", MODEL, "--model", MODEL)
         self.refused("expected no model", "inspect", "--devices", MODEL)
-        self.refused("expected auto or cpu or reference or cuda, got 'cuda:x'", *given, "--device", "cuda:x", "hello")
+        self.refused("expected auto or cpu or reference or cuda or ascend, got 'cuda:x'", *given, "--device", "cuda:x", "hello")
         self.refused("--nonsense", *given, "--nonsense", "hello")
         self.refused("PROMPT is missing", *given)
         self.refused("the prompt is empty", *given, "")

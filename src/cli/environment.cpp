@@ -64,6 +64,11 @@ std::vector<fs::path> head_folders(const Environment& environment, const fs::pat
   return folders;
 }
 
+ascend::LibraryOptions ascend_library(const Environment& environment) {
+  return {.home = environment("ASCEND_HOME_PATH").value_or(""),
+          .library = environment("ESPALIER_ASCEND_LIBRARY").value_or("")};
+}
+
 Places process_places() {
   const fs::path program = program_file(), beside = program.parent_path();
   return {.cache = user_cache_folder(process_environment),

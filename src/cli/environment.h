@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "device/ascend/library.h"
 #include "engine/places.h"
 
 namespace espalier {
@@ -31,6 +32,9 @@ std::optional<std::filesystem::path> user_cache_folder(const Environment& enviro
 // $ESPALIER_HEADS, heads/ in the working directory, and beside the program: ../heads, ../../heads,
 // ../share/espalier/heads. Those that are not there are left out, and each is named once. program: its file.
 std::vector<std::filesystem::path> head_folders(const Environment& environment, const std::filesystem::path& program);
+
+// Where CANN is: $ASCEND_HOME_PATH, which its set_env.sh sets, or $ESPALIER_ASCEND_LIBRARY, one library instead of it.
+ascend::LibraryOptions ascend_library(const Environment& environment);
 
 // Of this process. models/ and data/ lie in the working directory, where this program was built (build/bin/espalier),
 // or where it was installed (share/espalier).

@@ -199,6 +199,7 @@ EngineOptions engine_options(const EngineFlags& flags) {
   ask_by_flags(flags.modes, options.modes);
   ask_by_environment(process_environment, options.modes);
   options.places = process_places();
+  options.ascend = ascend_library(process_environment);
   return options;
 }
 

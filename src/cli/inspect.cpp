@@ -10,6 +10,7 @@
 #include "cli/environment.h"
 #include "cli/flags.h"
 #include "cli/output.h"
+#include "device/ascend/ascend_device.h"
 #include "device/cpu/isa.h"
 #include "device/cuda/cuda_device.h"
 #include "format/gguf.h"
@@ -35,17 +36,23 @@ std::int64_t element_count(const TensorInfo& info) {
 
 nlohmann::ordered_json describe_tensors(const TensorSource& source) {
   std::map<std::string, std::pair<std::int64_t, std::int64_t>> by_type;  // count, bytes
-  std::int64_t elements = 0, bytes = 0;
+  std::int64_t elements = 0, bytes = 0, on_npu = 0;
   for (const TensorInfo& info : source.tensors()) {
     auto& [count, size] = by_type[std::string(name(info.type))];
     ++count;
     size += static_cast<std::int64_t>(info.bytes.size());
     elements += element_count(info);
     bytes += static_cast<std::int64_t>(info.bytes.size());
+    on_npu += ascend::stored_bytes(info.type, element_count(info));
   }
   nlohmann::ordered_json types;
   for (const auto& [type, figures] : by_type) types[type] = {{"tensors", figures.first}, {"bytes", figures.second}};
-  return {{"tensors", source.tensors().size()}, {"elements", elements}, {"bytes", bytes}, {"types", types}};
+  // An Ascend NPU has no block formats: they are dequantised when they are loaded.
+  return {{"tensors", source.tensors().size()},
+          {"elements", elements},
+          {"bytes", bytes},
+          {"bytes_on_ascend", on_npu},
+          {"types", types}};
 }
 
 nlohmann::ordered_json describe_config(const ModelConfig& config) {
@@ -126,6 +133,21 @@ nlohmann::ordered_json describe_gpu(const cuda::DeviceInfo& gpu) {
   return object;
 }
 
+nlohmann::ordered_json describe_npu(const ascend::DeviceInfo& npu) {
+  nlohmann::ordered_json object = {
+      {"name", npu.name}, {"memory_bytes", npu.memory}, {"free_bytes", npu.free_memory}, {"row_independent", false}};
+  if (!npu.problem.empty()) object["problem"] = npu.problem;
+  return object;
+}
+
+void describe_npus(nlohmann::ordered_json& devices) {
+  const ascend::Devices found = ascend::list_devices(ascend_library(process_environment));
+  nlohmann::ordered_json npus = {{"runtime", found.runtime}};
+  if (!found.problem.empty()) npus["problem"] = found.problem;
+  devices["ascend"] = npus;
+  for (const ascend::DeviceInfo& npu : found.npus) devices[fmt::format("ascend:{}", npu.index)] = describe_npu(npu);
+}
+
 // Every device that --device can name here; where one cannot be used, why.
 nlohmann::ordered_json describe_devices() {
   const cuda::Devices found = cuda::list_devices();
@@ -133,6 +155,7 @@ nlohmann::ordered_json describe_devices() {
   if (!found.problem.empty()) gpus["problem"] = found.problem;
   nlohmann::ordered_json devices = {{"cpu", describe_cpu()}, {"cuda", gpus}};
   for (const cuda::DeviceInfo& gpu : found.gpus) devices[fmt::format("cuda:{}", gpu.index)] = describe_gpu(gpu);
+  describe_npus(devices);
   return devices;
 }
 

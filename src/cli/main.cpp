@@ -2,15 +2,18 @@
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <new>
 #include <system_error>
 
 #include "base/error.h"
 #include "cli/commands.h"
+#include "cli/environment.h"
 #include "cli/help.h"
 #include "cli/interrupt.h"
 #include "cli/output.h"
+#include "device/ascend/library.h"
 #include "engine/build_facts.h"
 
 namespace espalier {
@@ -37,6 +40,18 @@ int show(std::string_view text) {
   flush_output();
   return 0;
 }
+
+// The last thing that is done, whatever came before.
+class AtExit {
+ public:
+  explicit AtExit(std::function<void()> act) : act_(std::move(act)) {}
+  ~AtExit() { act_(); }
+  AtExit(const AtExit&) = delete;
+  AtExit& operator=(const AtExit&) = delete;
+
+ private:
+  std::function<void()> act_;
+};
 
 int run(int argc, char** argv) {
   CLI::App app("Espalier: language models on your own machine, the same text every time.", "espalier");
@@ -83,6 +98,7 @@ int main(int argc, char** argv) {
   open_missing_descriptors();
   end_on_signals();
   std::signal(SIGPIPE, SIG_IGN);  // a closed pipe is a failed write; the work is given up in good order
+  const AtExit close_npus([] { ascend::shut_down(ascend_library(process_environment)); });
   try {
     return run(argc, argv);
   } catch (const OutputClosed&) {

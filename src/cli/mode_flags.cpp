@@ -35,7 +35,8 @@ void add_mode_flags(CLI::App& app, ModeFlags& flags) {
       ->type_name("NAME");
   app.add_option("--device", flags.device,
                  "what computes: auto (the default: a GPU that has room for the model, else cpu), cpu (SIMD kernels), "
-                 "reference (plain loops; the same bits, slowly), or cuda, cuda:N (an NVIDIA GPU; the same bits)")
+                 "reference (plain loops; the same bits, slowly), cuda, cuda:N (an NVIDIA GPU; the same bits), or "
+                 "ascend, ascend:N (an Ascend NPU; see docs/ascend.md)")
       ->type_name("NAME");
   app.add_flag("--checked{plain}", flags.checked,
                "check every rule of the device contract on every call; --checked=ascend: also those of an Ascend NPU");

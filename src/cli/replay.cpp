@@ -46,6 +46,7 @@ auto placed(const std::string& place, const Function& function) {
 OpenEngine open_recorded(const ReplayFlags& flags, const nlohmann::ordered_json& configuration, Screen& screen) {
   EngineOptions options = flags.engine.options;
   options.places = process_places();
+  options.ascend = ascend_library(process_environment);
   options.model = recorded_model(configuration, options.model, flags.file, options.places.cache).string();
   ask_by_flags(flags.engine.modes, options.modes);
   fill_engine_options(configuration, options);

@@ -41,7 +41,9 @@ StepForm choose_form(const Device& device, const DecoderOptions& options, const 
   const bool eager = options.attention == AttentionOp::eager;
   if (eager && options.mask == MaskChoice::list)
     throw InputError("--attention eager --mask list: eager attention needs the dense mask");
-  const bool wants_mask = eager || (device.prefers_dense_mask() && max_rows(tree) > 1);
+  if (device.needs_dense_mask() && options.mask == MaskChoice::list)
+    input_error("--mask list: the device {} needs the dense mask", device.name());
+  const bool wants_mask = eager || device.needs_dense_mask() || (device.prefers_dense_mask() && max_rows(tree) > 1);
   const bool dense = options.mask == MaskChoice::automatic ? wants_mask : options.mask == MaskChoice::dense;
   return {.attention = options.attention, .mask = dense ? MaskForm::dense : MaskForm::list};
 }

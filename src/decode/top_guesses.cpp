@@ -7,11 +7,12 @@
 namespace espalier {
 namespace {
 
-// A device with row buckets computes as many rows at once as its largest bucket that is full.
+// A device with row buckets computes as many rows at once as its largest bucket that is full. Fewer than the smallest
+// one holds are computed as they are: only steps are bound to buckets.
 std::int64_t rows_at_once(const Device& device, std::int64_t rows) {
   const auto buckets = device.row_buckets();
   if (buckets.empty()) return rows;
-  check(buckets.front() <= rows, "{} rows of logits, the smallest bucket is {}", rows, buckets.front());
+  if (rows < buckets.front()) return rows;
   return *std::prev(std::upper_bound(buckets.begin(), buckets.end(), rows));
 }
 

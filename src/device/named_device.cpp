@@ -3,6 +3,7 @@
 #include <charconv>
 
 #include "base/error.h"
+#include "device/ascend/ascend_device.h"
 #include "device/cpu/cpu_device.h"
 #include "device/cuda/cuda_device.h"
 #include "device/reference/reference_device.h"
@@ -22,8 +23,16 @@ int device_number(std::string_view name) {
 std::unique_ptr<Device> make_named_device(std::string_view name, const NamedDeviceOptions& options) {
   if (name == "cpu") return make_cpu_device({.threads = options.threads, .isa = options.isa});
   if (name == "reference") return make_reference_device(options.threads);
-  if (name.substr(0, name.find(':')) == "cuda") return cuda::make_device({.index = device_number(name)});
-  input_error("device {}: expected cpu, reference, cuda or cuda:N", name);
+  const std::string_view kind = name.substr(0, name.find(':'));
+  if (kind == "cuda") return cuda::make_device({.index = device_number(name)});
+  if (kind == "ascend") {
+    ascend::Options npu;
+    npu.index = device_number(name);
+    npu.library = options.ascend;
+    npu.remark = options.remark;
+    return ascend::make_device(npu);
+  }
+  input_error("device {}: expected cpu, reference, cuda, cuda:N, ascend or ascend:N", name);
 }
 
 }  // namespace espalier

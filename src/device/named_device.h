@@ -1,10 +1,12 @@
-// The devices by the names that --device takes: "cpu", "reference", "cuda", "cuda:1".
+// The devices by the names that --device takes: "cpu", "reference", "cuda", "cuda:1", "ascend:1".
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string_view>
 
+#include "device/ascend/library.h"
 #include "device/cpu/isa.h"
 #include "device/device.h"
 
@@ -13,6 +15,8 @@ namespace espalier {
 struct NamedDeviceOptions {
   int threads = 1;              // of the host, for devices that compute there
   std::optional<Isa> isa = {};  // of the CPU device; nothing: the fastest
+  ascend::LibraryOptions ascend = {};                 // where the Ascend device finds CANN
+  std::function<void(std::string_view)> remark = {};  // a line that a user should see
 };
 
 // Throws InputError for a name that is none of these, DeviceError where the machine does not have it.

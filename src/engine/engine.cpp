@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "decode/decoder_choices.h"
+#include "device/ascend/ascend_device.h"
 #include "device/checked/checked_device.h"
 #include "device/cuda/cuda_device.h"
 #include "device/named_device.h"
@@ -64,20 +65,28 @@ void settle_device(OpenEngine& engine, const EngineOptions& options, const std::
   if (!choice.remark.empty()) engine.listener->remark(choice.remark);
 }
 
-std::unique_ptr<Device> make_plain_device(const ModeOptions& modes, const EngineOptions& options) {
+std::unique_ptr<Device> make_plain_device(const ModeOptions& modes, const EngineOptions& options, Listener& listener) {
   if (modes.device != "cpu" && !options.isa.empty())
     input_error("--isa: only with --device cpu, the {} device has no instruction sets to choose from", modes.device);
-  return make_named_device(modes.device, {.threads = thread_count(options.threads), .isa = parse_isa(options.isa)});
+  return make_named_device(modes.device, {.threads = thread_count(options.threads),
+                                          .isa = parse_isa(options.isa),
+                                          .ascend = options.ascend,
+                                          .remark = [&listener](std::string_view line) { listener.remark(line); }});
 }
 
-std::unique_ptr<Device> make_device(const ModeOptions& modes, const EngineOptions& options) {
-  std::unique_ptr<Device> device = make_plain_device(modes, options);
+std::unique_ptr<Device> make_device(const ModeOptions& modes, const EngineOptions& options, Listener& listener) {
+  std::unique_ptr<Device> device = make_plain_device(modes, options, listener);
   if (modes.checked == "off") return device;
   return make_checked_device(std::move(device),
                              {.profile = modes.checked == "ascend" ? CheckedProfile::ascend : CheckedProfile::plain});
 }
 
 void tell_engine(const OpenEngine& engine) {
+  if (!engine.device->row_independent())
+    engine.listener->remark(
+        fmt::format("the device {} is not row independent: a text may depend on what is computed beside it, and with "
+                    "speculation differ where two tokens are nearly equal",
+                    engine.device->name()));
   const ModelConfig& config = engine.model->config();
   const ModeOptions& modes = engine.modes;
   engine.listener->detail(fmt::format("model {}, {} layers, vocabulary {}, context {} of {}, device {} ({}), KV {}",
@@ -119,7 +128,7 @@ OpenEngine open_engine(const EngineOptions& options, Listener* listener) {
     const std::int64_t positions = options.pool_positions > 0 ? std::min(context, options.pool_positions) : context;
     return needs_of(engine, config, kv_type, positions);
   });
-  engine.device = make_device(engine.modes, options);
+  engine.device = make_device(engine.modes, options, *engine.listener);
   if (options.timed_ops) {
     auto timed = std::make_unique<TimedDevice>(std::move(engine.device));
     engine.timed = timed.get();

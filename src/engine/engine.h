@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "decode/decoder_options.h"
+#include "device/ascend/library.h"
 #include "device/device.h"
 #include "device/timed_device.h"
 #include "engine/listener.h"
@@ -36,7 +37,8 @@ struct EngineOptions {
   // Positions that the KV pool has at least, for whoever sizes it by what is free; 0: a whole context. Only looked at
   // where a device has memory of its own, to tell whether the model fits.
   std::int64_t pool_positions = 0;
-  bool timed_ops = false;  // the device can tell what its ops take
+  bool timed_ops = false;              // the device can tell what its ops take
+  ascend::LibraryOptions ascend = {};  // where the Ascend device finds CANN
   Places places = {};
 };
 

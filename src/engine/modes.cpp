@@ -12,7 +12,7 @@
 namespace espalier {
 namespace {
 
-using Values = std::array<std::string_view, 4>;  // unused ones are empty
+using Values = std::array<std::string_view, 6>;  // unused ones are empty
 
 constexpr Values kModes = {"performance", "reference", "eager-aligned"};
 
@@ -28,7 +28,7 @@ using R = ModeRequest;
 using O = ModeOptions;
 // clang-format off
 constexpr Option kOptions[] = {
-    {&R::device,     &O::device,     {"auto", "cpu", "reference", "cuda"}, {"auto", "reference", "auto"}},
+    {&R::device,     &O::device,     {"auto", "cpu", "reference", "cuda", "ascend"}, {"auto", "reference", "auto"}},
     {&R::checked,    &O::checked,    {"off", "plain", "ascend"}, {"off", "plain", "off"}},
     {&R::invariants, &O::invariants, {"off", "on"},              {"off", "on", "off"}},
     {&R::attention,  &O::attention,  {"fused", "eager"},         {"fused", "eager", "eager"}},
@@ -38,12 +38,12 @@ constexpr Option kOptions[] = {
 };
 // clang-format on
 
-// "cuda:1" is a value where "cuda" is.
+// "cuda:1" is a value where "cuda" is, and so it is with ascend.
 std::string_view without_number(std::string_view value) {
   const auto colon = value.find(':');
   const std::string_view number = colon == value.npos ? "" : value.substr(colon + 1);
-  const bool numbered = value.starts_with("cuda:") && !number.empty() && number.size() <= 3 &&
-                        number.find_first_not_of("0123456789") == number.npos;
+  const bool numbered = (value.starts_with("cuda:") || value.starts_with("ascend:")) && !number.empty() &&
+                        number.size() <= 3 && number.find_first_not_of("0123456789") == number.npos;
   return numbered ? value.substr(0, colon) : value;
 }
 
@@ -81,15 +81,18 @@ ModeOptions resolve_modes(const ModeRequest& request) {
   const AskedMode mode = choose_mode(request);
   ModeOptions result;
   result.mode = mode.value;
-  AskedMode attention, mask;
+  AskedMode attention, mask, device;
   for (const Option& option : kOptions) {
     const AskedMode setting = choose(option, request, mode);
     result.*option.result = setting.value;
     if (option.result == &ModeOptions::attention) attention = setting;
     if (option.result == &ModeOptions::mask) mask = setting;
+    if (option.result == &ModeOptions::device) device = setting;
   }
   if (attention.value == "eager" && mask.value == "list")
     input_error("{} with {}: eager attention needs the dense mask", shown(mask, mode), shown(attention, mode));
+  if (device.value.starts_with("ascend") && mask.value == "list")
+    input_error("{} with {}: this device needs the dense mask", shown(mask, mode), shown(device, mode));
   return result;
 }
 

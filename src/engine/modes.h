@@ -30,7 +30,7 @@ struct ModeRequest {
 // What holds after all.
 struct ModeOptions {
   std::string mode = {};        // performance, reference, eager-aligned
-  std::string device = {};      // auto, cpu, reference, cuda, cuda:N; of an engine that is open never auto
+  std::string device = {};      // auto, cpu, reference, cuda, cuda:N, ascend, ascend:N; of an open engine never auto
   std::string checked = {};     // off, plain, ascend
   std::string invariants = {};  // off, on
   std::string attention = {};   // fused, eager

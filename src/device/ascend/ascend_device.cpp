@@ -23,7 +23,7 @@ class AscendDevice final : public Device {
         card_(std::make_shared<Card>(load_api(options.library), CardOptions{options.index, options.timeout_ms})),
         name_(is_fake(card_->api()) ? "ascend (fake)" : "ascend"),
         staging_(card_, options.staging_bytes),
-        queue_(card_, staging_),
+        queue_(card_, staging_, options.arena_bytes),
         limits_(std::make_shared<RecordingLimits>()) {
     limits_->enabled = options.recorded;
     limits_->most_graphs = options.most_graphs;

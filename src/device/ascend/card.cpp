@@ -6,6 +6,8 @@
 namespace espalier::ascend {
 namespace {
 
+constexpr std::int32_t kLastTimeoutMs = 1000;  // where waiting has failed before
+
 Chip read_chip(const Api& api) {
   Chip chip;
   const char* const name = api.aclrtGetSocName();
@@ -77,15 +79,16 @@ void Card::enter() const {
 }
 
 void Card::synchronise() {
-  busy_ = false;
+  failed_ = true;
   call(*api_, api_->aclrtSynchronizeStreamWithTimeout, stream_.handle, options_.timeout_ms);
+  failed_ = busy_ = false;
 }
 
 void Card::settle() noexcept {
   api_->aclrtSetCurrentContext(context_.handle);
   if (!busy_) return;
   busy_ = false;
-  api_->aclrtSynchronizeStreamWithTimeout(stream_.handle, options_.timeout_ms);
+  api_->aclrtSynchronizeStreamWithTimeout(stream_.handle, failed_ ? kLastTimeoutMs : options_.timeout_ms);
 }
 
 std::pair<std::size_t, std::size_t> Card::memory() const {

@@ -87,6 +87,7 @@ class Card {
   Stream stream_;
   Chip chip_;
   bool busy_ = false;
+  bool failed_ = false;  // the last synchronisation
   bool capturing_ = false;
 };
 

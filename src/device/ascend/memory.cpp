@@ -49,13 +49,17 @@ void Memory::fill_with_zeros() {
   call(api, api.aclrtMemsetAsync, data_, size_, 0, size_, card_->stream());
 }
 
+Arena::Arena(std::shared_ptr<Card> card, std::string_view what, std::size_t bytes)
+    : card_(std::move(card)), what_(what) {
+  all_.push_back(std::make_unique<Memory>(card_, bytes, what_));
+}
+
 std::byte* Arena::take(std::size_t bytes) {
   const std::size_t begin = used_;
   const std::size_t end = begin + aligned(bytes + kArenaSlack, kArenaAlignment);
-  if (all_.empty() || end > all_.back()->size()) {
+  if (end > all_.back()->size()) {
     if (card_->capturing()) throw CaptureNeedsMemory();
-    const std::size_t doubled = all_.empty() ? smallest_ : 2 * all_.back()->size();
-    all_.push_back(std::make_unique<Memory>(card_, std::max(end, doubled), what_));
+    all_.push_back(std::make_unique<Memory>(card_, std::max(end, 2 * all_.back()->size()), what_));
   }
   used_ = end;
   return all_.back()->data() + begin;

@@ -54,8 +54,8 @@ struct CaptureNeedsMemory {};
 // to what was wanted at once, at least twofold.
 class Arena {
  public:
-  Arena(std::shared_ptr<Card> card, std::string_view what, std::size_t smallest)
-      : card_(std::move(card)), what_(what), smallest_(smallest) {}
+  // It begins with so many bytes.
+  Arena(std::shared_ptr<Card> card, std::string_view what, std::size_t bytes);
 
   // What is in use; to be given back later, with what was taken since staying where it is until then.
   std::size_t used() const { return used_; }
@@ -66,7 +66,6 @@ class Arena {
  private:
   std::shared_ptr<Card> card_;
   std::string_view what_;
-  std::size_t smallest_;
   std::vector<std::unique_ptr<Memory>> all_;  // the last one is in use
   std::size_t used_ = 0;                      // of the last one
 };

@@ -11,7 +11,6 @@
 namespace espalier::ascend {
 namespace {
 
-constexpr std::size_t kSmallestArena = 1 << 20;
 constexpr std::int64_t kFewestConstants = 64;
 constexpr std::int64_t kOperandAlignment = 32;
 constexpr std::int64_t kRotateHalf = 0;
@@ -57,11 +56,11 @@ const std::byte* ConstantTable::entry(std::int64_t i) {
   return all_.back()->data() + i * stride_;
 }
 
-OpQueue::OpQueue(std::shared_ptr<Card> card, Staging& staging)
+OpQueue::OpQueue(std::shared_ptr<Card> card, Staging& staging, std::size_t arena_bytes)
     : card_(std::move(card)),
-      workspace_(card_, "operators' workspaces", kSmallestArena),
-      scratch_(card_, "what operators pass on to each other", kSmallestArena),
-      step_scratch_(card_, "what the layers of a step share", kSmallestArena),
+      workspace_(card_, "operators' workspaces", arena_bytes),
+      scratch_(card_, "what operators pass on to each other", arena_bytes),
+      step_scratch_(card_, "what the layers of a step share", arena_bytes),
       counting_(card_, staging, sizeof(std::int32_t), count_at),
       numbers_(card_, staging, kOperandAlignment, number_at),
       fused_version_(choose_fused_version(api(), card_->chip())) {}

@@ -46,7 +46,8 @@ class ConstantTable {
 
 class OpQueue {
  public:
-  OpQueue(std::shared_ptr<Card> card, Staging& staging);
+  // arena_bytes: what its arenas begin with
+  OpQueue(std::shared_ptr<Card> card, Staging& staging, std::size_t arena_bytes);
 
   Abilities& abilities() { return abilities_; }
   // Which version of the fused attention this card has; 0: none.

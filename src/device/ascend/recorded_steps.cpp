@@ -59,24 +59,31 @@ AclGraph RecordedSteps::capture(const std::function<void()>& ops) {
   try {
     ops();
   } catch (const CaptureNeedsMemory&) {
-    if (const AclGraph graph = end_capture()) api.aclmdlRIDestroy(graph);
+    give_up_capture();
     return nullptr;  // which the step gets when it runs op by op; the next time it is tried again
   } catch (...) {
-    if (const AclGraph graph = end_capture()) api.aclmdlRIDestroy(graph);
+    give_up_capture();
     throw;
   }
   card_->set_capturing(false);
   AclGraph graph = nullptr;
-  call(api, api.aclmdlRICaptureEnd, card_->stream(), &graph);
+  const AclCode ended = api.aclmdlRICaptureEnd(card_->stream(), &graph);
+  if (ended != 0) {
+    const std::string failure = describe_failure(api, api.aclmdlRICaptureEnd.name, ended);
+    if (graph != nullptr) api.aclmdlRIDestroy(graph);
+    throw AclFailure("Ascend: " + failure, ended);
+  }
   ++limits_->graphs;
   return graph;
 }
 
-// Of a capture that is given up.
-AclGraph RecordedSteps::end_capture() noexcept {
+// A capture that comes to nothing; whatever graph there is of it goes.
+void RecordedSteps::give_up_capture() noexcept {
+  const Api& api = card_->api();
   card_->set_capturing(false);
   AclGraph graph = nullptr;
-  return card_->api().aclmdlRICaptureEnd(card_->stream(), &graph) == 0 ? graph : nullptr;
+  api.aclmdlRICaptureEnd(card_->stream(), &graph);
+  if (graph != nullptr) api.aclmdlRIDestroy(graph);
 }
 
 void RecordedSteps::tell(std::string_view why) {

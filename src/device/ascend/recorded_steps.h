@@ -34,7 +34,7 @@ class RecordedSteps final : public Recordings {
  private:
   // Nothing: it cannot be captured now.
   AclGraph capture(const std::function<void()>& ops);
-  AclGraph end_capture() noexcept;
+  void give_up_capture() noexcept;
   bool may_capture();
   void tell(std::string_view why);
 

@@ -22,6 +22,19 @@ namespace {
 
 constexpr CheckedOptions kAscend{.profile = CheckedProfile::ascend};
 
+// --gtest_random_seed=N, so that a script can try many.
+std::uint64_t gtest_seed() {
+  return static_cast<std::uint64_t>(testing::UnitTest::GetInstance()->random_seed());
+}
+
+DeviceUnderTest ascend_fake(const std::string& name, std::uint64_t (*seed)()) {
+  return {.name = name,
+          .make = [seed] { return FakeCard().open_anew(seed()); },
+          .any_alignment = false,
+          .exact = false,
+          .finish = [] { FakeCard().expect_nothing_left(); }};
+}
+
 std::vector<DeviceUnderTest> all_devices() {
   std::vector<DeviceUnderTest> devices = {
       {"reference_1", [] { return make_reference_device(1); }},
@@ -41,11 +54,8 @@ std::vector<DeviceUnderTest> all_devices() {
 #ifndef ESPALIER_SANITIZED  // which do not follow a thread from stack to stack
   devices.push_back({"emulated_cuda", [] { return make_emulated_cuda_device(); }});
 #endif
-  devices.push_back({.name = "ascend_fake",
-                     .make = [] { return FakeCard().open_anew(); },
-                     .any_alignment = false,
-                     .exact = false,
-                     .finish = [] { FakeCard().expect_nothing_left(); }});
+  devices.push_back(ascend_fake("ascend_fake", [] { return std::uint64_t{0}; }));
+  devices.push_back(ascend_fake("ascend_fake_seeded", [] { return 1 + gtest_seed(); }));
   if (cuda::list_devices().problem.empty()) devices.push_back({"cuda", [] { return cuda::make_device(); }});
   return devices;
 }

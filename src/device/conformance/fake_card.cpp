@@ -9,6 +9,7 @@ namespace espalier {
 namespace {
 
 constexpr std::size_t kStagingBytes = std::size_t{256} << 10;
+constexpr std::size_t kArenaBytes = std::size_t{1} << 20;
 
 std::vector<std::string> texts(std::size_t count, const char* (*text)(std::size_t)) {
   std::vector<std::string> all;
@@ -33,7 +34,12 @@ ascend::Options FakeCard::device_options() {
   ascend::Options options;
   options.library.library = ESPALIER_ASCEND_FAKE;
   options.staging_bytes = kStagingBytes;
+  options.arena_bytes = kArenaBytes;
   return options;
+}
+
+std::string FakeCard::home() {
+  return ESPALIER_ASCEND_FAKE_HOME;
 }
 
 AscendFakeOptions FakeCard::default_options() {
@@ -50,9 +56,16 @@ void FakeCard::set_faults(const AscendFakeOptions& options) const {
   control<void(const AscendFakeOptions*)>("ascend_fake_set_faults")(&options);
 }
 
-std::unique_ptr<Device> FakeCard::open_anew() const {
-  reset(default_options());
+std::unique_ptr<Device> FakeCard::open_anew(std::uint64_t seed) const {
+  AscendFakeOptions options = default_options();
+  options.seed = seed;
+  reset(options);
   return ascend::make_device(device_options());
+}
+
+std::string FakeCard::call(std::uint64_t number) const {
+  const char* const name = control<const char*(std::uint64_t)>("ascend_fake_call")(number);
+  return name == nullptr ? "" : name;
 }
 
 AscendFakeCounters FakeCard::counters() const {

@@ -15,17 +15,20 @@ class FakeCard {
  public:
   FakeCard();
 
-  // Small pinned memory, and a library that is the fake.
+  // Little memory, and a library that is the fake.
   static ascend::Options device_options();
   static AscendFakeOptions default_options();
+  // A folder that looks like that of CANN.
+  static std::string home();
 
   // Forgets everything and begins with these.
   void reset(const AscendFakeOptions& options) const;
   void set_faults(const AscendFakeOptions& options) const;
-  // Resets it to the defaults and opens a device.
-  std::unique_ptr<Device> open_anew() const;
+  // Resets it to the defaults, with this order of sums and ties, and opens a device.
+  std::unique_ptr<Device> open_anew(std::uint64_t seed = 0) const;
 
   AscendFakeCounters counters() const;
+  std::string call(std::uint64_t number) const;  // its name, of the n-th since the reset; empty: there was none
   std::vector<std::string> violations() const;
   std::vector<std::string> live_objects() const;
   // No rule was broken and everything was given back; fails the running test.
