@@ -11,6 +11,7 @@
 #include "cli/output.h"
 #include "cli/screen.h"
 #include "engine/answer_json.h"
+#include "engine/near_tie.h"
 #include "text/token_text.h"
 
 namespace espalier {
@@ -33,6 +34,8 @@ struct Half {
   bool cancelled() const { return generated().finish_reason == FinishReason::cancelled; }
 };
 
+constexpr std::int64_t kAlternatives = 20;  // among which the other token is looked for
+
 // The first position at which the answers differ; one past the end of the shorter where it is a part of the other.
 std::optional<std::size_t> first_difference(const std::vector<std::int32_t>& a, const std::vector<std::int32_t>& b) {
   if (a == b) return std::nullopt;
@@ -42,6 +45,16 @@ std::optional<std::size_t> first_difference(const std::vector<std::int32_t>& a, 
 bool equal(const Half& plain, const Half& drafted) {
   return plain.generated().tokens == drafted.generated().tokens &&
          plain.generated().finish_reason == drafted.generated().finish_reason;
+}
+
+// By how much, as log-probabilities, the plain answer liked its own token better than the other's where they part.
+// Nothing: they do not part at a token, or it did not think of the other one.
+std::optional<double> margin(const Half& plain, const Half& drafted) {
+  const auto at = first_difference(plain.generated().tokens, drafted.generated().tokens);
+  if (!at || *at >= plain.result.logprobs.size() || *at >= drafted.generated().tokens.size()) return std::nullopt;
+  const Logprobs& liked = plain.result.logprobs[*at];
+  const auto other = std::ranges::find(liked.top, drafted.generated().tokens[*at], &TokenLogprob::token);
+  return other == liked.top.end() ? std::nullopt : std::optional(liked.chosen.logprob - other->logprob);
 }
 
 double ratio(const Half& plain, const Half& drafted) {
@@ -65,12 +78,17 @@ class Comparison {
     if (drafted.cancelled()) return interrupted();
     print(flags_.json ? json_text(to_json(plain, drafted)) : "\n" + verdict(plain, drafted) + "\n");
     flush_output();
-    return equal(plain, drafted) ? 0 : 1;
+    return equal(plain, drafted) || near_tie(plain, drafted) ? 0 : 1;
   }
 
  private:
   void headline(const std::string& text) const {
     if (!flags_.json) print(text + "\n");
+  }
+
+  bool row_independent() const { return engine_.device->row_independent(); }
+  bool near_tie(const Half& plain, const Half& drafted) const {
+    return !row_independent() && is_near_tie(margin(plain, drafted));
   }
 
   // A decoder of its own for each half, and never two at once: KV memory is large.
@@ -79,7 +97,9 @@ class Comparison {
     const InterruptGuard interrupt;
     AnswerScreen screen(interrupt, !flags_.json);
     Half half;
-    half.result = answering.speak(prompt, flags_.prompt.raw, flags_.text, screen.events());
+    TextOptions text = flags_.text;
+    if (!row_independent()) text.generate.logprobs = std::max(text.generate.logprobs, kAlternatives);
+    half.result = answering.speak(prompt, flags_.prompt.raw, text, screen.events());
     half.json = answer_json(
         half.result, {engine_, answering.decoder(), drafting ? drafting->name() : "none", flags_.text.generate.seed,
                       flags_.text.generate.logprobs >= 0, drafting ? drafting->reason() : "to compare with"});
@@ -102,8 +122,14 @@ class Comparison {
     const auto at = first_difference(plain.generated().tokens, drafted.generated().tokens);
     if (!at && equal(plain, drafted)) return fmt::format("tokens equal: {}", plain.generated().tokens.size());
     const std::size_t place = at.value_or(plain.generated().tokens.size());
-    return fmt::format("tokens DIFFER at position {}: {} without, {} with", place, token_at(plain, place),
-                       token_at(drafted, place));
+    const std::string both =
+        fmt::format("{}: {} without, {} with", place, token_at(plain, place), token_at(drafted, place));
+    if (row_independent()) return "tokens DIFFER at position " + both;
+    const std::optional<double> apart = margin(plain, drafted);
+    const std::string how = apart ? fmt::format("{:.4f}", *apart) : "unknown";
+    return near_tie(plain, drafted)
+               ? fmt::format("tokens equal outside near-ties: one difference, margin {}, at position {}", how, both)
+               : fmt::format("tokens DIFFER, margin {}, at position {}", how, both);
   }
 
   std::string verdict(const Half& plain, const Half& drafted) const {
@@ -118,6 +144,11 @@ class Comparison {
     if (const auto at = first_difference(plain.generated().tokens, drafted.generated().tokens))
       object["first_difference"] = {
           {"position", *at}, {"without", token_at(plain, *at)}, {"with", token_at(drafted, *at)}};
+    if (!row_independent()) {
+      const std::optional<double> apart = margin(plain, drafted);
+      object["equal_outside_near_ties"] = equal(plain, drafted) || near_tie(plain, drafted);
+      object["margin"] = apart ? nlohmann::ordered_json(*apart) : nlohmann::ordered_json(nullptr);
+    }
     object["ratio"] = ratio(plain, drafted);
     object["accept_L"] = drafted.generated().accept_length();
     object["without"] = plain.json;

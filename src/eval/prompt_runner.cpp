@@ -93,6 +93,25 @@ BaselineTurn PromptRunner::baseline_of(const TurnRecord& record, const TurnReque
   return shared;
 }
 
+// Only where a difference need not be a mistake. In company the decoder is busy with others, and nobody can tell.
+std::optional<double> PromptRunner::margin_of(const TurnRecord& record) {
+  const auto at = record.first_difference();
+  if (!at || setup_->model.device().row_independent() || setup_->company != nullptr) return std::nullopt;
+  const auto place = static_cast<std::size_t>(*at);
+  const std::vector<std::int32_t>&plain = record.baseline->tokens, &drafted = record.tokens;
+  if (place >= std::min(plain.size(), drafted.size())) return std::nullopt;
+  std::vector<std::int32_t> text = record.prompt;
+  text.insert(text.end(), plain.begin(), plain.begin() + *at);
+  double margin = 0;
+  plain_decoder().score_behind(
+      std::ssize(text) - 1, text, [&](std::int64_t, std::span<const std::span<const float>> rows) {
+        const std::span<const float> logits = rows.back();
+        margin =
+            double{logits[static_cast<std::size_t>(plain[place])]} - logits[static_cast<std::size_t>(drafted[place])];
+      });
+  return margin;
+}
+
 TurnRecord PromptRunner::failed_turn(const TurnRequest& request, std::string reason) {
   failed_ = true;
   return {.record = record_,
@@ -133,7 +152,10 @@ std::optional<TurnRecord> PromptRunner::next(const TurnRequest& request) {
   record.accept_lengths = std::move(result.generated.accept_lengths);
   record.seconds = seconds_of_turn(result.generated);
   record.stages = result.generated.times;
-  if (setup_->compares()) record.baseline = baseline_of(record, request, plain);
+  if (setup_->compares()) {
+    record.baseline = baseline_of(record, request, plain);
+    record.baseline->margin = margin_of(record);
+  }
   return record;
 }
 

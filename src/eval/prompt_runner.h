@@ -69,6 +69,7 @@ class PromptRunner {
   std::optional<TextResult> answer_plainly(const TurnRequest& request);
   BaselineTurn baseline_of(const TurnRecord& record, const TurnRequest& request,
                            const std::optional<TextResult>& plain) const;
+  std::optional<double> margin_of(const TurnRecord& record);
   TurnRecord failed_turn(const TurnRequest& request, std::string reason);
 
   const EvalSetup* setup_;

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/untrusted_text.h"
 #include "decode/step_times.h"
+#include "engine/near_tie.h"
 #include "eval/summary.h"
 
 namespace espalier {
@@ -183,6 +184,7 @@ class Share {
   std::optional<std::string> complaint_about(const EvalPrompt& prompt, const TurnRecord& turn,
                                              const std::optional<TracedTurn>& traced) const {
     if (turn.error) return fmt::format("{}: turn {}: {}", run_.data.place(prompt), turn.turn, *turn.error);
+    if (turn.baseline && is_near_tie(turn.baseline->margin)) return std::nullopt;  // the summary counts those
     std::optional<std::string> line = difference_text(turn);
     if (line && setup_->dumper != nullptr)
       *line +=

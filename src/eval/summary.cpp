@@ -1,10 +1,12 @@
 #include "eval/summary.h"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <iterator>
 
 #include "base/untrusted_text.h"
+#include "engine/near_tie.h"
 #include "eval/turn_figures.h"
 
 namespace espalier {
@@ -76,7 +78,12 @@ std::optional<BaselineComparison> compare(std::span<const TurnRecord> turns) {
     ++result.turns;
     const auto difference = difference_text(turn);
     if (!difference) ++result.identical;
-    if (!result.difference) result.difference = difference;
+    if (is_near_tie(turn.baseline->margin)) {
+      ++result.near_ties;
+      result.largest_margin = std::max(result.largest_margin, std::fabs(*turn.baseline->margin));
+    } else if (!result.difference) {
+      result.difference = difference;
+    }
     tokens += static_cast<std::int64_t>(turn.baseline->tokens.size());
     add(turn.baseline->seconds, result.seconds);
   }
@@ -154,10 +161,11 @@ Summary summarize_some(std::span<const TurnRecord> turns) {
 std::optional<std::string> difference_text(const TurnRecord& turn) {
   const auto at = turn.first_difference();
   if (!at) return std::nullopt;
-  return fmt::format("prompt {}, turn {} differs at position {}: {} without, {} with speculation",
+  const std::string margin = turn.baseline->margin ? fmt::format(", margin {:.4f}", *turn.baseline->margin) : "";
+  return fmt::format("prompt {}, turn {} differs at position {}: {} without, {} with speculation{}",
                      in_quotes(text_of(turn.prompt_id)), turn.turn, *at,
                      token_at(turn.baseline->tokens, *at, turn.baseline->finish_reason),
-                     token_at(turn.tokens, *at, turn.finish_reason));
+                     token_at(turn.tokens, *at, turn.finish_reason), margin);
 }
 
 Summary summarize(std::span<const TurnRecord> turns) {

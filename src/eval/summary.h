@@ -30,7 +30,9 @@ struct SpeedDistributions {
 struct BaselineComparison {
   std::int64_t turns = 0;
   std::int64_t identical = 0;
-  std::optional<std::string> difference = {};  // the first: which turn, where, and both tokens
+  std::int64_t near_ties = 0;                  // turns that part where two tokens are nearly equal (engine/near_tie.h)
+  double largest_margin = 0;                   // of those
+  std::optional<std::string> difference = {};  // the first of the others: which turn, where, and both tokens
   TurnSeconds seconds = {};                    // of the baseline
   double tokens_per_second = 0;                // likewise
   double decode_tokens_per_second = 0;

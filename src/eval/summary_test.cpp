@@ -81,6 +81,18 @@ TEST(Summary, TheFirstLineSaysHowManyTurnsAreIdentical) {
   EXPECT_THAT(to_json(summary).dump(), HasSubstr("\"identical\":1,\"first_difference\":\"prompt"));
 }
 
+TEST(Summary, TurnsThatPartAtNearTiesAreCountedApart) {
+  std::vector turns = {compared(turn(81, 1, 1), 1, 3), compared(turn(82, 1, 1), 1, 3), compared(turn(83, 1, 1), 1, 3)};
+  turns[1].tokens[4] = turns[2].tokens[3] = 99;
+  turns[1].baseline->margin = 0.02;
+  turns[2].baseline->margin = -0.03;
+  EXPECT_THAT(summary_text(summarize(turns)),
+              StartsWith("1 of 3 turns identical, 2 part at near-ties (margins up to 0.0300)\n"));
+  EXPECT_THAT(to_json(summarize(turns)).dump(), HasSubstr("\"near_ties\":{\"turns\":2,\"largest_margin\":0.03}"));
+  turns[2].baseline->margin = 0.5;
+  EXPECT_THAT(summary_text(summarize(turns)), HasSubstr("turn 1 differs at position 3"));
+}
+
 TEST(Summary, AnAnswerThatEndsEarlyIsToldByItsEnd) {
   TurnRecord shorter = compared(turn(1, 1, 1), 1, 1);
   shorter.tokens.resize(3);

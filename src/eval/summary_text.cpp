@@ -19,6 +19,8 @@ Json speeds_json(const SpeedDistributions& speeds) {
 Json comparison_json(const BaselineComparison& compared) {
   Json object = {{"turns", compared.turns}, {"identical", compared.identical}, {"first_difference", nullptr}};
   if (compared.difference) object["first_difference"] = *compared.difference;
+  if (compared.near_ties > 0)
+    object["near_ties"] = {{"turns", compared.near_ties}, {"largest_margin", compared.largest_margin}};
   object["seconds"] = to_json(compared.seconds);
   object["tokens_per_second"] = compared.tokens_per_second;
   object["decode_tokens_per_second"] = compared.decode_tokens_per_second;
@@ -45,7 +47,9 @@ std::string verdict(const Summary& summary) {
   if (!summary.compared)
     return fmt::format("{} turns, not compared with plain decoding (--baseline does)", summary.turns);
   const BaselineComparison& compared = *summary.compared;
-  const std::string line = fmt::format("{} of {} turns identical", compared.identical, compared.turns);
+  std::string line = fmt::format("{} of {} turns identical", compared.identical, compared.turns);
+  if (compared.near_ties > 0)
+    line += fmt::format(", {} part at near-ties (margins up to {:.4f})", compared.near_ties, compared.largest_margin);
   return compared.difference ? line + ": " + *compared.difference : line;
 }
 

@@ -29,6 +29,7 @@ void add_baseline(const TurnRecord& record, Json& object) {
   object["first_difference"] = *difference;
   object["baseline_tokens"] = record.baseline->tokens;
   object["baseline_finish_reason"] = record.baseline->finish_reason;
+  if (record.baseline->margin) object["margin"] = *record.baseline->margin;
 }
 
 std::optional<BaselineTurn> baseline_from(const JsonField& field, const TurnRecord& record) {
@@ -39,6 +40,7 @@ std::optional<BaselineTurn> baseline_from(const JsonField& field, const TurnReco
   if (equal.boolean()) return baseline;
   baseline.tokens = tokens_from(field.at("baseline_tokens"));
   baseline.finish_reason = field.at("baseline_finish_reason").string();
+  if (const auto margin = field.find("margin")) baseline.margin = margin->number();
   return baseline;
 }
 

@@ -26,6 +26,9 @@ struct BaselineTurn {
   std::vector<std::int32_t> tokens = {};
   std::string finish_reason = {};
   std::optional<TurnSeconds> retimed = {};  // of a shared one: once more, just before the turn
+  // Where the two part, on a device that is not row independent: by how much plain decoding liked its own token better
+  // (engine/near_tie.h).
+  std::optional<double> margin = {};
 };
 
 struct TurnRecord {

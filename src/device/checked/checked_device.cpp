@@ -66,9 +66,10 @@ class RulesOnADevice final : public CheckedDevice {
       : options_(options),
         inner_(std::move(inner)),
         name_(fmt::format("checked{}({})", options.profile == CheckedProfile::ascend ? "=ascend" : "", inner_->name())),
-        ledger_(std::make_shared<MemoryLedger>(*inner_,
-                                               MemoryLedger::Options{.slack = options.profile == CheckedProfile::ascend,
-                                                                     .quarantine_bytes = options.quarantine_bytes})) {}
+        ledger_(std::make_shared<MemoryLedger>(
+            *inner_, MemoryLedger::Options{.slack = options.profile == CheckedProfile::ascend,
+                                           .quarantine_bytes = options.quarantine_bytes,
+                                           .finite = options.finite_poison || inner_->multiplies_hidden_keys()})) {}
   ~RulesOnADevice() override { ledger_->close(); }
 
   std::string_view name() const override { return name_; }

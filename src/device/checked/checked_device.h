@@ -5,7 +5,8 @@
 //
 // Always checked:
 //   R3   guard zones around every buffer stay intact, and so do the bytes next to every output
-//   R4   fresh, discarded and freed memory holds poison; an op reads only elements that somebody wrote
+//   R4   fresh, discarded and freed memory holds poison (NaN; a large finite number where the inner device multiplies
+//        hidden keys by 0, so that a leak shows as a wrong value); an op reads only elements that somebody wrote
 //   R6   inputs and outputs overlap only where device.h says so
 //   R8   every view lies in a live buffer of this device, every weight was loaded by it
 //   R10-R14  indices are i32 (device.h checks this), in range, never negative; slots of a call are pairwise distinct
@@ -39,6 +40,7 @@ struct CheckedOptions {
   CheckedProfile profile = CheckedProfile::plain;
   // Freed buffers up to this size together are kept from reuse, so that a view of one is recognised.
   std::size_t quarantine_bytes = std::size_t{64} << 20;
+  bool finite_poison = false;  // also where the inner device does not ask for it
 };
 
 struct CheckedCounts {

@@ -104,6 +104,20 @@ TEST_F(CheckedDeviceTest, R4FreshDiscardedAndFreedMemoryHoldsPoison) {
   expect_violation([&] { device->add(x, floats(*device, {1, 8})); }, {"add", "x", 0}, "R4");
 }
 
+TEST_F(CheckedDeviceTest, R4PoisonIsFiniteWhereHiddenKeysAreMultiplied) {
+  std::byte* raw = nullptr;
+  const auto spy = [&raw](std::string_view, View output) { raw = output.data(); };
+  const auto device = make_checked_device(make_remote_device(make_reference_device(), spy), {.finite_poison = true});
+  const Tensor x = floats(*device, {1, 8});
+  device->add(x, floats(*device, {1, 8}));
+  device->discard(x);
+  float value = 0;
+  std::memcpy(&value, raw, sizeof value);
+  EXPECT_GT(value, 1e15f);
+  EXPECT_TRUE(std::isfinite(value));
+  expect_violation([&] { device->add(x, floats(*device, {1, 8})); }, {"add", "x", 0}, "R4");
+}
+
 TEST_F(CheckedDeviceTest, R4DiscardTakesASingleSlot) {
   const Tensor x = floats({3, 8}), y = floats({3, 8});
   device_->discard(x.view.rows(1, 1));

@@ -12,10 +12,9 @@ namespace {
 constexpr std::size_t kGuardBytes = 64;
 constexpr std::size_t kPatternBytes = 16384;
 
-// As f32, f16 and bf16 a NaN, as an integer -1, as a mask value neither 0 nor 1.
-constexpr std::array<std::byte, kPatternBytes> make_poison() {
+constexpr std::array<std::byte, kPatternBytes> make_poison(std::byte byte) {
   std::array<std::byte, kPatternBytes> pattern{};
-  pattern.fill(std::byte{0xff});
+  pattern.fill(byte);
   return pattern;
 }
 // As poison, but told apart from it.
@@ -24,7 +23,10 @@ constexpr std::array<std::byte, kGuardBytes> make_guard() {
   for (std::size_t i = 0; i < pattern.size(); ++i) pattern[i] = i % 2 == 0 ? std::byte{0xfe} : std::byte{0xff};
   return pattern;
 }
-constexpr auto kPoison = make_poison();
+// As f32, f16 and bf16 a NaN, as an integer -1, as a mask value neither 0 nor 1.
+constexpr auto kPoison = make_poison(std::byte{0xff});
+// As f32 and bf16 6e16, as f16 235, as an integer 1532713819, as a mask value neither 0 nor 1.
+constexpr auto kFinitePoison = make_poison(std::byte{0x5b});
 constexpr auto kGuard = make_guard();
 
 std::size_t slack_after(std::size_t bytes) {
@@ -68,7 +70,7 @@ MemoryLedger::Region& MemoryLedger::allocate(std::size_t bytes) {
   Region region(inner_->allocate(kGuardBytes + bytes + slack + kGuardBytes), bytes, slack);
   std::byte* const data = region.data();
   fill(data - kGuardBytes, kGuardBytes, kGuard);
-  fill(data, bytes + slack, kPoison);
+  fill(data, bytes + slack, options_.finite ? kFinitePoison : kPoison);
   fill(region.back_guard_, kGuardBytes, kGuard);
   return regions_.emplace(data, std::move(region)).first->second;
 }
@@ -126,7 +128,7 @@ MemoryLedger::Region& MemoryLedger::region_of(const CallSite& site, const ConstV
 
 void MemoryLedger::forget(Region& region, ByteRange range) {
   const std::size_t begin = region.offset(range.begin), end = region.offset(range.end);
-  fill(region.data() + begin, end - begin, kPoison);
+  fill(region.data() + begin, end - begin, options_.finite ? kFinitePoison : kPoison);
   region.written_.clear(begin, end);
 }
 

@@ -34,6 +34,7 @@ class MemoryLedger {
   struct Options {
     bool slack = false;                // keep the guard behind the slack that 32-byte kernels may touch
     std::size_t quarantine_bytes = 0;  // freed memory that is kept from reuse, so that late readers are caught
+    bool finite = false;               // poison is a large number instead of NaN: a leak shows as a wrong value
   };
 
   class Region {

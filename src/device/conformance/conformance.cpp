@@ -45,6 +45,7 @@ std::vector<DeviceUnderTest> all_devices() {
       {"faulty", [] { return std::make_unique<FaultyDevice>(make_reference_device()); }},
       {"recording", [] { return make_recording_device(make_reference_device(), Replay::blind); }},
       {"checked_ascend", [] { return make_checked_device(make_reference_device(), kAscend); }, false},
+      {"checked_finite", [] { return make_checked_device(make_reference_device(), {.finite_poison = true}); }},
       {"checked_cpu", [] { return make_checked_device(make_cpu_device({.threads = 2})); }},
   };
   for (const Isa isa : supported_isas())
