@@ -273,6 +273,11 @@ double scalar_value(const void* bytes, aclDataType type) {
   }
 }
 
+template <typename T>
+void ended(Registry<T>& registry, const void* handle) {
+  if (T* object = registry.find(handle)) --object->waiting;
+}
+
 // Makes a descriptor, which needs no device: null where the call is refused.
 template <typename Body>
 void* created(const char* name, Body&& body) {
@@ -318,6 +323,15 @@ Tensor& tensor_of(Fake& f, const void* handle) {
 }
 
 }  // namespace
+
+void release_descriptors(Fake& f, const Executor& executor) {
+  for (const void* handle : executor.tensors) ended(f.tensors, handle);
+  for (const void* handle : executor.others) {
+    ended(f.lists, handle);
+    ended(f.scalars, handle);
+    ended(f.arrays, handle);
+  }
+}
 
 aclTensor* aclCreateTensor(const int64_t* viewDims, uint64_t viewDimsNum, aclDataType dataType, const int64_t* stride,
                            int64_t offset, aclFormat format, const int64_t* storageDims, uint64_t storageDimsNum,
@@ -387,6 +401,7 @@ aclnnStatus aclDestroyIntArray(const aclIntArray* array) {
 
 aclnnStatus aclDestroyAclOpExecutor(aclOpExecutor* executor) {
   return destroyed<Executor>("aclDestroyAclOpExecutor", &Fake::executors, executor, [](Fake& f, Executor& object) {
+    if (object.launches == 0) release_descriptors(f, object);
     if (!object.repeatable) f.ledger.violation(17, "destroys an executor that is not repeatable and was never used");
   });
 }

@@ -95,5 +95,7 @@ struct Executor {
   std::function<void(Fake&)> launched{};  // what phase 2 changes at once, if anything
   bool converts = false;                  // a weight into NZ
 };
+// Phase 2 has returned, or there will be none: its descriptors may be destroyed.
+void release_descriptors(Fake& fake, const Executor& executor);
 
 }  // namespace ascend_fake

@@ -31,21 +31,6 @@ T& object_of(Fake& f, Registry<T>& registry, const void* handle, const char* wha
   throw Refusal{kInvalid, std::string(what) + " does not exist"};
 }
 
-template <typename T>
-void ended(Registry<T>& registry, const void* handle) {
-  if (T* object = registry.find(handle)) --object->waiting;
-}
-
-// Phase 2 has returned: the descriptors are free again.
-void release(Fake& f, Executor& executor) {
-  for (const void* handle : executor.tensors) ended(f.tensors, handle);
-  for (const void* handle : executor.others) {
-    ended(f.lists, handle);
-    ended(f.scalars, handle);
-    ended(f.arrays, handle);
-  }
-}
-
 void hold(Fake& f, const Executor& executor) {
   for (const void* handle : executor.tensors) ++f.tensors.find(handle)->waiting;
   for (const void* handle : executor.others) {
@@ -123,7 +108,7 @@ void consume(aclOpExecutor* handle) {
   const std::lock_guard lock(f.mutex);
   Executor* executor = f.executors.find(handle);
   if (executor == nullptr || executor->repeatable) return;
-  release(f, *executor);
+  release_descriptors(f, *executor);
   f.executors.erase(handle);
 }
 
@@ -251,7 +236,7 @@ void OpCall::count_copies() {
 
 void OpCall::count_shape() const {
   std::string key = name_;
-  for (const Used& used : used_) key += " " + text_of(used.operand);
+  for (const Used& used : used_) key.append(" ").append(text_of(used.operand));
   if (fake_.shapes.insert(key).second && fake_.warm) ++fake_.counters.shapes_after_warm;
 }
 
@@ -305,7 +290,7 @@ aclnnStatus phase_two(const OpName& op, void* workspace, uint64_t size, aclOpExe
     if (executor.converts) check_no_capture(f, "a conversion of a weight");
     if (executor.launched) executor.launched(f);
     ++f.counters.launches;
-    if (++executor.launches == 1 && executor.repeatable) release(f, executor);
+    if (++executor.launches == 1 && executor.repeatable) release_descriptors(f, executor);
     issue(f, stream, launched_task(f, executor, scratch));
     return 0;
   });

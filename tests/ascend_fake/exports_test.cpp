@@ -1,0 +1,49 @@
+// F4 and F60: which symbols the libraries export, as dlsym sees them.
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+
+namespace ascend_fake {
+namespace {
+
+bool exports(const char* library, const char* symbol) {
+  void* handle = dlopen(library, RTLD_LAZY | RTLD_LOCAL);
+  EXPECT_NE(handle, nullptr) << dlerror();
+  return handle != nullptr && dlsym(handle, symbol) != nullptr;
+}
+
+TEST(Exports, F4EveryVersionHasItsSymbolsAndNoNewerOnes) {
+  for (const char* library : {ASCEND_FAKE_8_1, ASCEND_FAKE_8_5, ASCEND_FAKE_9_1}) {
+    for (const char* symbol : {"aclInit", "aclrtMalloc", "aclmdlRICaptureBegin", "aclCreateTensor", "aclnnMm",
+                               "aclnnMmGetWorkspaceSize", "aclnnFusedInferAttentionScoreV2", "ascend_fake_name"}) {
+      EXPECT_TRUE(exports(library, symbol)) << symbol << " in " << library;
+    }
+  }
+  EXPECT_FALSE(exports(ASCEND_FAKE_8_1, "aclnnFusedInferAttentionScoreV4"));
+  EXPECT_TRUE(exports(ASCEND_FAKE_8_5, "aclnnFusedInferAttentionScoreV4"));
+  EXPECT_FALSE(exports(ASCEND_FAKE_8_5, "aclnnFusedInferAttentionScoreV5GetWorkspaceSize"));
+  EXPECT_TRUE(exports(ASCEND_FAKE_9_1, "aclnnFusedInferAttentionScoreV5GetWorkspaceSize"));
+}
+
+TEST(Exports, F4TheLibraryOfAVersionAnswersWithItsVersion) {
+  void* handle = dlopen(ASCEND_FAKE_8_1, RTLD_LAZY | RTLD_LOCAL);
+  ASSERT_NE(handle, nullptr);
+  const auto init = reinterpret_cast<int (*)(const char*)>(dlsym(handle, "aclInit"));
+  const auto finalise = reinterpret_cast<int (*)()>(dlsym(handle, "aclFinalize"));
+  const auto version = reinterpret_cast<int (*)(int32_t*, int32_t*, int32_t*)>(dlsym(handle, "aclrtGetVersion"));
+  ASSERT_NE(version, nullptr);
+  int32_t major = 0, minor = 0, patch = 0;
+  EXPECT_EQ(init(nullptr), 0);
+  EXPECT_EQ(version(&major, &minor, &patch), 0);
+  EXPECT_EQ(minor, 13);
+  EXPECT_EQ(finalise(), 0);
+}
+
+TEST(Exports, F60NothingOfTheEngineIsInside) {
+  EXPECT_FALSE(exports(ASCEND_FAKE_9_1, "_ZN8espalier5checkEbPKc"));
+  EXPECT_FALSE(exports(ASCEND_FAKE_9_1, "_ZN11ascend_fake4fakeEv")) << "its own insides stay inside";
+}
+
+}  // namespace
+}  // namespace ascend_fake
