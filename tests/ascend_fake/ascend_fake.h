@@ -41,12 +41,16 @@ struct AscendFakeOptions {
 
   /* Faults on demand; 0: none. Numbers count from 1 since the reset. */
   uint64_t fail_allocation;     /* the n-th aclrtMalloc or aclrtMallocHost answers 207001 (F11) */
-  uint64_t fail_call;           /* the n-th call of the API answers fail_code and does nothing else */
+  uint64_t fail_call;           /* the n-th call of the API answers fail_code and does nothing, except where it gives
+                                   something back: see below */
   int32_t fail_code;            /* default 507015 (361001 from aclnn calls) */
   uint64_t fault_at_task;       /* the n-th task that runs faults: the next synchronise answers 507015 (F25) */
   uint64_t lose_device_at_call; /* from the n-th call on the device is lost: runtime calls answer 507015, synchronise
-                                   507046, both phases of aclnn 361001. Free, destroy, reset and finalise answer 507015
-                                   too, but what they name leaves the ledger: the caller did what it could. */
+                                   507046, both phases of aclnn 361001; descriptors and the current context need no
+                                   device. Free, destroy, reset, finalise and the end of a capture answer 507015 too,
+                                   but what they name leaves the ledger: the caller did what it could. Nor is it asked
+                                   any more to wait before it frees (F7, F21, F48); the same after a synchronise that
+                                   failed by fail_call. */
 };
 
 struct AscendFakeCounters {

@@ -23,6 +23,22 @@ TEST_F(FusedAttention, IsTheFormulaInEveryUnpagedLayout) {
   }
 }
 
+TEST_F(FusedAttention, IsTheSameInEveryVersion) {
+  EXPECT_EQ(attend({}), 0);
+  const std::vector<uint16_t> expected = download<uint16_t>(out_, q_.size());
+  for (const int version : {3, 4}) {
+    EXPECT_EQ(attend({.version = version}), 0);
+    EXPECT_EQ(download<uint16_t>(out_, q_.size()), expected);
+  }
+  close();
+  AscendFakeOptions options = options_of_seed(0);
+  options.soc_name = "Ascend950PR";
+  begin(options);
+  EXPECT_EQ(attend({.version = 4}), 561003);
+  EXPECT_EQ(attend({.version = 5}), 0);
+  EXPECT_EQ(download<uint16_t>(out_, q_.size()), expected);
+}
+
 TEST_F(FusedAttention, GivesTheLogOfTheSumWhereItIsAskedFor) {
   EXPECT_EQ(attend({.lse_tensor = true, .lse_flag = true}), 0);
   const std::vector<float> lse = download<float>(lse_, 8);
@@ -99,6 +115,34 @@ TEST_F(FusedAttention, F41PagedCachesOfAnotherShapeAreRefused) {
   EXPECT_EQ(attend({.no_lengths = true}), 561002);
   EXPECT_EQ(attend({.lengths = {257}}), 561002);
   EXPECT_EQ(attend({.batch = 3, .mask_rows = 2, .table = {0, 1, 2, 0, 1, 2}, .lengths = {256, 256}}), 561002);
+}
+
+TEST_F(FusedAttention, F41AFiveDimensionalCacheIsAViolation) {
+  EXPECT_EQ(attend({.five_dimensions = true}), 561002);
+  expect_only(41);
+}
+
+TEST_F(FusedAttention, F24AVisibleKeyThatNobodyWroteIsAViolationAndAHiddenOneShowsItsNan) {
+  EXPECT_EQ(attend({}), 0);
+  EXPECT_EQ(synchronise(), 0);
+  Call call{.paged = false, .no_lengths = true};
+  aclTensorList* fresh = list({tensor(ACL_FLOAT16, {1, 256, 2, 16}, memory(256 * 32 * 2))});
+  aclTensorList* also = list({tensor(ACL_FLOAT16, {1, 256, 2, 16}, memory(256 * 32 * 2))});
+  aclTensor* q = tensor(ACL_FLOAT16, {1, 2, 4, 16}, cast_up(ACL_FLOAT16, waves(128, 1)));
+  aclTensor* mask = tensor(ACL_BOOL, {1, 1, 2, 256}, upload(mask_of(call)));
+  out_ = memory(256);
+  aclTensor* out = tensor(ACL_FLOAT16, {1, 2, 4, 16}, out_);
+  char layout[] = "BSND";
+  Launch launch;
+  EXPECT_EQ(
+      aclnnFusedInferAttentionScoreV2GetWorkspaceSize(
+          q, fresh, also, nullptr, mask, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr,
+          nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, 4, 0.25,
+          2147483647, 2147483647, layout, 2, 0, 2, 0, 0, false, 0, 0, out, nullptr, &launch.size, &launch.executor),
+      0);
+  EXPECT_EQ(second(aclnnFusedInferAttentionScoreV2, launch), 0);
+  EXPECT_TRUE(std::isnan(cast_down(ACL_FLOAT16, out_, 128)[0]));
+  expect_only(24);
 }
 
 TEST_F(FusedAttention, F42ARowWithoutAnyKeyIsAViolation) {

@@ -24,6 +24,8 @@ class AttentionCard : public Card {
     Dims lengths{256};
     int64_t sparse_mode = 0, inner_precise = 2, block_size = 128, reach = 2147483647;
     std::string layout = "BSND";
+    bool five_dimensions = false;  // an NZ cache
+    int version = 2;
     std::vector<float> k{}, v{};  // empty: some numbers
   };
 
@@ -47,7 +49,7 @@ class AttentionCard : public Card {
     return mask;
   }
 
-  // Phase 1 and 2 of V2; the output is then at out_.
+  // Both phases; the output is then at out_.
   int attend(const Call& call) {
     q_ = waves(static_cast<size_t>(call.batch * call.rows * call.heads * call.width), 0.7f);
     k_ = call.k.empty() ? waves(cache_elements(call), 0.3f) : call.k;
@@ -57,8 +59,8 @@ class AttentionCard : public Card {
       if (call.layout == "BSH") return Dims{call.batch, tokens, heads * call.width};
       return Dims{call.batch, tokens, heads, call.width};
     };
-    const Dims cache =
-        call.paged ? Dims{call.blocks, 128, call.kv_heads * call.width} : per_layout(call.keys, call.kv_heads);
+    Dims cache = call.paged ? Dims{call.blocks, 128, call.kv_heads * call.width} : per_layout(call.keys, call.kv_heads);
+    if (call.five_dimensions) cache = {call.blocks, call.kv_heads, call.width / 16, 128, 16};
     aclTensor* query = tensor(ACL_FLOAT16, per_layout(call.rows, call.heads), cast_up(ACL_FLOAT16, q_));
     aclTensorList* keys = list({tensor(call.cache_type, cache, cast_up(call.cache_type, k_))});
     aclTensorList* values = list({tensor(call.cache_type, cache, cast_up(call.cache_type, v_))});
@@ -81,12 +83,37 @@ class AttentionCard : public Card {
     std::string layout = call.layout;
     workspace();
     Launch launch;
-    const int code = aclnnFusedInferAttentionScoreV2GetWorkspaceSize(
-        query, keys, values, call.pse ? mask : nullptr, mask, nullptr, lengths, nullptr, nullptr, nullptr, nullptr,
-        nullptr, nullptr, nullptr, table, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr,
-        nullptr, call.heads, 0.25, call.reach, call.reach, layout.data(), call.kv_heads, call.sparse_mode,
-        call.inner_precise, call.block_size, 0, call.lse_flag, 0, 0, out, lse, &launch.size, &launch.executor);
-    return code != 0 ? code : second(aclnnFusedInferAttentionScoreV2, launch);
+    aclTensor* pse = call.pse ? mask : nullptr;
+    char* name = layout.data();
+    int code = 0;
+    PhaseTwo phase_two = aclnnFusedInferAttentionScoreV2;
+#define HEAD_ARGUMENTS                                                                                             \
+  query, keys, values, pse, mask, nullptr, lengths, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, \
+      table, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr
+#define NUMBER_ARGUMENTS                                                                               \
+  call.heads, 0.25, call.reach, call.reach, name, call.kv_heads, call.sparse_mode, call.inner_precise, \
+      call.block_size, 0, call.lse_flag, 0, 0
+    if (call.version == 2) {
+      code = aclnnFusedInferAttentionScoreV2GetWorkspaceSize(HEAD_ARGUMENTS, NUMBER_ARGUMENTS, out, lse, &launch.size,
+                                                             &launch.executor);
+    } else if (call.version == 3) {
+      phase_two = aclnnFusedInferAttentionScoreV3;
+      code = aclnnFusedInferAttentionScoreV3GetWorkspaceSize(
+          HEAD_ARGUMENTS, nullptr, nullptr, nullptr, NUMBER_ARGUMENTS, out, lse, &launch.size, &launch.executor);
+    } else if (call.version == 4) {
+      phase_two = aclnnFusedInferAttentionScoreV4;
+      code = aclnnFusedInferAttentionScoreV4GetWorkspaceSize(HEAD_ARGUMENTS, nullptr, nullptr, nullptr, nullptr,
+                                                             nullptr, NUMBER_ARGUMENTS, 0, out, lse, &launch.size,
+                                                             &launch.executor);
+    } else {
+      phase_two = aclnnFusedInferAttentionScoreV5;
+      code = aclnnFusedInferAttentionScoreV5GetWorkspaceSize(HEAD_ARGUMENTS, nullptr, nullptr, nullptr, nullptr,
+                                                             nullptr, nullptr, nullptr, NUMBER_ARGUMENTS, 0, 0, out,
+                                                             lse, &launch.size, &launch.executor);
+    }
+#undef HEAD_ARGUMENTS
+#undef NUMBER_ARGUMENTS
+    return code != 0 ? code : second(phase_two, launch);
   }
 
   // Where key c of sequence 0 lies in k_ and v_, for head g.

@@ -65,7 +65,8 @@ void record(Fake& fake, Capture& capture, const void* stream, std::shared_ptr<co
 // The capture of this stream cannot become a graph any more; throws the refusal.
 [[noreturn]] void invalidate(Capture& capture, int code, const std::string& text);
 // F44: a blocking call of this thread, against the mode of a capture that is going on.
-void check_blocking(Fake& fake, const char* what);
+enum class Blocking { kWait, kCopy };
+void check_blocking(Fake& fake, Blocking kind);
 // F46: allocation, free or conversion while this thread captures.
 void check_no_capture(Fake& fake, const char* what);
 // An event is recorded on, or waited for by, a capturing stream.

@@ -282,7 +282,7 @@ void ended(Registry<T>& registry, const void* handle) {
 template <typename Body>
 void* created(const char* name, Body&& body) {
   void* handle = nullptr;
-  answer({.name = name, .needs = Needs::kInit, .releases = true, .of_operators = true}, [&](Fake& f) {
+  answer({.name = name, .needs = Needs::kInit, .of_operators = true, .of_host = true}, [&](Fake& f) {
     handle = body(f);
     return 0;
   });
@@ -293,7 +293,7 @@ void* created(const char* name, Body&& body) {
 template <typename T>
 aclnnStatus destroyed(const char* name, Registry<T> Fake::*registry, const void* handle,
                       const std::function<void(Fake&, T&)>& before = {}) {
-  const Symbol symbol{.name = name, .needs = Needs::kInit, .releases = true, .of_operators = true};
+  const Symbol symbol{.name = name, .needs = Needs::kInit, .releases = true, .of_operators = true, .of_host = true};
   return answer(symbol, [&](Fake& f) {
     T* object = (f.*registry).find(handle);
     if (object == nullptr) {

@@ -95,6 +95,27 @@ TEST_F(Descriptors, F13NzIsForConvertedMatmulWeightsAlone) {
   expect_only(13);
 }
 
+TEST_F(Descriptors, F13AConvertedWeightMayBeDescribedTransposed) {
+  std::vector<float> values(16 * 32);  // [outputs, inputs]
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i % 5);
+  void* weight = cast_up(ACL_FLOAT16, values);
+  EXPECT_EQ(op(aclnnTransMatmulWeightGetWorkspaceSize, aclnnTransMatmulWeight, tensor(ACL_FLOAT16, {16, 32}, weight)),
+            0);
+  const Dims dims{32, 16}, strides{1, 32}, blocks{2, 1, 16, 16};
+  tensors_.push_back(
+      aclCreateTensor(dims.data(), 2, ACL_FLOAT16, strides.data(), 0, ACL_FORMAT_FRACTAL_NZ, blocks.data(), 4, weight));
+  aclTensor* turned = tensors_.back();
+  void* y = memory(2 * 16 * 4);
+  aclTensor* x = tensor(ACL_FLOAT16, {2, 32}, cast_up(ACL_FLOAT16, std::vector<float>(64, 1)));
+  EXPECT_EQ(op(aclnnMmGetWorkspaceSize, aclnnMm, x, turned, tensor(ACL_FLOAT, {2, 16}, y), KEEP_DTYPE), 0);
+  const std::vector<float> result = download<float>(y, 32);
+  for (size_t n = 0; n < 16; ++n) {
+    float expected = 0;
+    for (size_t k = 0; k < 32; ++k) expected += values[n * 32 + k];
+    EXPECT_EQ(result[n], expected);
+  }
+}
+
 TEST_F(Descriptors, F13TheSizeOfAConvertedWeightCountsWholeBlocks) {
   uint64_t elements = 0;
   EXPECT_EQ(aclnnCalculateMatmulWeightSizeV2(ints({17, 30}), ACL_FLOAT16, &elements), 0);

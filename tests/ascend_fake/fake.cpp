@@ -76,7 +76,8 @@ void write_report() {
 
 template <typename T>
 void list_live(Registry<T>& registry, std::vector<std::pair<uint64_t, std::string>>& found, int32_t device) {
-  for (const auto& [handle, object] : registry.objects()) {
+  for (const auto& entry : registry.objects()) {
+    const T& object = entry.second;
     if constexpr (requires { object.device; }) {
       if (device >= 0 && object.device != device) continue;
     }
@@ -110,6 +111,8 @@ void Fake::reset(const AscendFakeOptions& chosen) {
   options.soc_name = soc_name.c_str();
   initialised = false;
   warm = false;
+  failing = 0;
+  cannot_wait = false;
   ++epoch;
   allocation_attempts = 0;
   shapes.clear();
@@ -171,27 +174,44 @@ ThreadState& this_thread(Fake& fake) {
   return state;
 }
 
-int begin_call(Fake& f, const Symbol& symbol) {
+namespace {
+
+void fail_on_demand(Fake& f, const Symbol& symbol) {
+  if (f.options.fail_call != f.ledger.calls()) return;
+  const bool other_code = symbol.of_operators && f.options.fail_code == kCoreFault;
+  const int code = other_code ? kRuntime : f.options.fail_code;
+  if (symbol.synchronises) f.cannot_wait = true;
+  if (!symbol.releases) throw Refusal{code, "a failure on demand"};
+  f.failing = code;
+}
+
+void fail_if_lost(Fake& f, const Symbol& symbol) {
+  if (f.options.lose_device_at_call == 0 || f.ledger.calls() < f.options.lose_device_at_call) return;
+  f.cannot_wait = true;
+  if (symbol.of_host) return;
+  if (!symbol.releases) throw Refusal{code_when_lost(symbol), "the device is lost"};
+  f.failing = kCoreFault;
+}
+
+}  // namespace
+
+void begin_call(Fake& f, const Symbol& symbol) {
   f.ledger.begin_call(symbol.name);
   f.counters.calls = f.ledger.calls();
-  if (f.options.fail_call == f.ledger.calls()) {
-    throw Refusal{symbol.of_operators && f.options.fail_code == kCoreFault ? kRuntime : f.options.fail_code,
-                  "a failure on demand"};
-  }
+  f.failing = 0;
+  fail_on_demand(f, symbol);
   if (f.options.profile < symbol.since) {
     f.ledger.violation(4, "not in the version of this profile (" + std::to_string(f.options.profile) + ")");
   }
-  if (symbol.needs == Needs::kNothing) return 0;
+  if (symbol.needs == Needs::kNothing) return;
   if (!f.initialised) {
     f.ledger.violation(1, "called before aclInit");
     throw Refusal{kNotInitialised, "aclInit was not called"};
   }
-  const bool lost = f.options.lose_device_at_call != 0 && f.ledger.calls() >= f.options.lose_device_at_call;
-  if (lost && !symbol.releases) throw Refusal{code_when_lost(symbol), "the device is lost"};
+  fail_if_lost(f, symbol);
   if (symbol.needs == Needs::kContext && f.contexts.find(this_thread(f).context) == nullptr) {
     throw Refusal{symbol.of_operators ? kRuntime : kNoContext, "no context on this thread"};
   }
-  return lost ? kCoreFault : 0;
 }
 
 Stream& stream_of(Fake& f, const void* handle) {

@@ -33,6 +33,8 @@ struct Fake {
   bool initialised = false;
   uint64_t epoch = 0;  // counts resets, so that threads forget their contexts
   bool warm = false;
+  int failing = 0;           // the code of this call, which releases something and fails
+  bool cannot_wait = false;  // lost, or a synchronise failed on demand: nobody can be asked to wait any more
   uint64_t allocation_attempts = 0;
   std::set<std::string> shapes;
 
@@ -78,13 +80,14 @@ struct Symbol {
   const char* name;
   Needs needs = Needs::kContext;
   int since = 81;             // the profile that has it first
-  bool releases = false;      // works on a lost device too, as far as the ledger goes
+  bool releases = false;      // where it fails, what it names leaves the ledger all the same
   bool of_operators = false;  // aclnn: other codes
   bool synchronises = false;
+  bool of_host = false;  // needs no device: works when that is lost
 };
-// Counts the call, judges whether it may be made at all; throws Refusal. The code of a lost device for one that
-// releases.
-int begin_call(Fake& fake, const Symbol& symbol);
+// Counts the call, judges whether it may be made at all; throws Refusal. Where one that releases fails, it is to do its
+// work nevertheless and to answer with fake.failing.
+void begin_call(Fake& fake, const Symbol& symbol);
 // The stream of this handle, of this thread's context; throws Refusal.
 Stream& stream_of(Fake& fake, const void* handle);
 
@@ -94,9 +97,9 @@ int answer(const Symbol& symbol, Body&& body) {
   Fake& state = fake();
   const std::lock_guard lock(state.mutex);
   try {
-    const int lost = begin_call(state, symbol);
+    begin_call(state, symbol);
     const int code = body(state);
-    return lost != 0 ? lost : code;
+    return state.failing != 0 ? state.failing : code;
   } catch (const Refusal& refusal) {
     state.remember(refusal.text);
     return refusal.code;

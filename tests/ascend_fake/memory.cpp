@@ -151,8 +151,10 @@ bool PinnedMemory::touches(const Range& range) const {
   return block != live_.end() && range.begin < block->first + block->second.size;
 }
 
-bool PinnedMemory::free(uint64_t address) {
-  return live_.erase(address) > 0;
+void PinnedMemory::free(uint64_t address, bool in_use) {
+  const auto block = live_.find(address);
+  if (in_use) haunted_.push_back(std::move(block->second));
+  live_.erase(block);
 }
 
 Range PinnedMemory::range_at(uint64_t address) const {

@@ -97,7 +97,8 @@ class PinnedMemory {
   bool contains(const Range& range) const;
   // The range begins in pinned memory, whether or not it ends there.
   bool touches(const Range& range) const;
-  bool free(uint64_t address);
+  // in_use: queued work will still look at its bytes, which then stay where they are.
+  void free(uint64_t address, bool in_use);
   Range range_at(uint64_t address) const;
   struct Block {
     size_t size;
@@ -105,11 +106,15 @@ class PinnedMemory {
     std::unique_ptr<uint8_t[]> bytes;
   };
   const std::map<uint64_t, Block>& live() const { return live_; }
-  void clear() { live_.clear(); }
+  void clear() {
+    live_.clear();
+    haunted_.clear();
+  }
 
  private:
   std::map<uint64_t, Block>::const_iterator before(uint64_t address) const;
   std::map<uint64_t, Block> live_;
+  std::vector<Block> haunted_;
 };
 
 }  // namespace ascend_fake

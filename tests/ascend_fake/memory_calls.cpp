@@ -149,6 +149,7 @@ void check_idle(Fake& f, const Copy& copy) {
 
 // F7: nobody may free what queued work or a live graph uses.
 void check_unused(Fake& f, const Range& range) {
+  if (f.cannot_wait) return;
   if (const Entry* user = outstanding_user(f, {range}, true)) {
     f.ledger.violation(7, "free of memory in use since " + described(user->origin));
   } else if (const Graph* graph = graph_user(f, {range})) {
@@ -209,14 +210,14 @@ aclError aclrtFreeHost(void* hostPtr) {
       return kBadParameter;
     }
     check_unused(f, range);
-    f.pinned.free(range.begin);
+    f.pinned.free(range.begin, outstanding_user(f, {range}, true) != nullptr || graph_user(f, {range}) != nullptr);
     return 0;
   });
 }
 
 aclError aclrtMemcpy(void* dst, size_t destMax, const void* src, size_t count, aclrtMemcpyKind kind) {
   return answer({.name = "aclrtMemcpy"}, [&](Fake& f) {
-    check_blocking(f, "a blocking copy");
+    check_blocking(f, Blocking::kCopy);
     const Copy copy = checked_copy(dst, destMax, src, count, kind);
     check_sides(f, copy);
     check_idle(f, copy);

@@ -223,6 +223,35 @@ TEST_F(Memory, ALostDeviceAnswersErrorsAndStillTakesBackWhatItGave) {
   open = false;
 }
 
+TEST_F(Memory, ACaptureThatEndsOnALostDeviceLeavesNoGraph) {
+  EXPECT_EQ(aclmdlRICaptureBegin(stream, ACL_MODEL_RI_CAPTURE_MODE_THREAD_LOCAL), 0);
+  AscendFakeOptions options = options_of_seed(0);
+  options.lose_device_at_call = counters().calls + 1;
+  ascend_fake_set_faults(&options);
+  aclmdlRI graph = nullptr;
+  EXPECT_EQ(aclmdlRICaptureEnd(stream, &graph), 507015);
+  EXPECT_EQ(graph, nullptr);
+}
+
+TEST_F(Memory, AFreeThatFailsOnDemandTakesTheMemoryBackAllTheSame) {
+  void* device = memory(64);
+  AscendFakeOptions options = options_of_seed(0);
+  options.fail_call = counters().calls + 1;
+  ascend_fake_set_faults(&options);
+  EXPECT_EQ(aclrtFree(device), 507015);
+  no_longer(memory_, device);
+}
+
+TEST_F(Memory, F7FreeOfPinnedMemoryWithQueuedUsersIsAViolation) {
+  void* device = memory(64);
+  void* host = pinned(64);
+  EXPECT_EQ(aclrtMemcpyAsync(device, 64, host, 64, ACL_MEMCPY_HOST_TO_DEVICE, stream), 0);
+  EXPECT_EQ(aclrtFreeHost(host), 0);
+  pinned_.clear();
+  expect_only(7);
+  EXPECT_EQ(synchronise(), 0);
+}
+
 TEST_F(Memory, OneCallFailsOnDemandAndItsNameIsKnown) {
   AscendFakeOptions options = options_of_seed(0);
   options.fail_call = counters().calls + 1;

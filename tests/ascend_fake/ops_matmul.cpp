@@ -78,6 +78,8 @@ void multiply(OpRun& run, const Product& product, const Shape& batch, Dot dot_pr
   const Shape batch_b(product.b.dims.begin(), product.b.dims.end() - 2);
   const std::vector<int64_t> from_a = broadcast_indices(batch_a.empty() ? Shape{1} : batch_a, batch);
   const std::vector<int64_t> from_b = broadcast_indices(batch_b.empty() ? Shape{1} : batch_b, batch);
+  std::vector<SumOrder> orders;
+  for (int64_t row = 0; row < rows; ++row) orders.push_back(run.order(row, rows));
   std::vector<float> y(static_cast<size_t>(product.y.elements()));
   for (size_t m = 0; m < from_a.size(); ++m) {
     for (int64_t column = 0; column < columns; ++column) {
@@ -85,7 +87,7 @@ void multiply(OpRun& run, const Product& product, const Shape& batch, Dot dot_pr
       for (int64_t row = 0; row < rows; ++row) {
         const std::span<const float> left(a.data() + static_cast<size_t>(from_a[m] * rows + row) * inner, inner);
         const size_t place = (m * static_cast<size_t>(rows) + static_cast<size_t>(row)) * static_cast<size_t>(columns);
-        y[place + static_cast<size_t>(column)] = dot_product(left, right, run.order(row, rows));
+        y[place + static_cast<size_t>(column)] = dot_product(left, right, orders[static_cast<size_t>(row)]);
       }
     }
   }

@@ -402,6 +402,64 @@ TEST_F(Operators, ShapeOpsMoveElements) {
   EXPECT_EQ(result(4), (std::vector<float>{1, 2, 3, 4}));
 }
 
+TEST_F(Operators, F28DownPrecisionRoundsF32InputsToElevenBits) {
+  aclTensor* a = floats({1, 1}, {1 + 0x1p-13f});
+  aclTensor* b = floats({1, 1}, {1});
+  EXPECT_EQ(op(aclnnMmGetWorkspaceSize, aclnnMm, a, b, out({1, 1}), KEEP_DTYPE), 0);
+  EXPECT_EQ(result(1)[0], 1 + 0x1p-13f);
+  EXPECT_EQ(op(aclnnMmGetWorkspaceSize, aclnnMm, a, b, out({1, 1}), ALLOW_FP32_DOWN_PRECISION), 0);
+  EXPECT_EQ(result(1)[0], 1);
+}
+
+TEST_F(Operators, MatmulBroadcastsItsBatches) {
+  aclTensor* a = floats({2, 1, 2}, {1, 2, 3, 4});
+  aclTensor* b = floats({2, 2}, {1, 10, 100, 1000});
+  EXPECT_EQ(op(aclnnMatmulGetWorkspaceSize, aclnnMatmul, a, b, out({2, 1, 2}), KEEP_DTYPE), 0);
+  EXPECT_EQ(result(4), (std::vector<float>{201, 2010, 403, 4030}));
+}
+
+TEST_F(Operators, AddRmsNormIsAddAndRmsNorm) {
+  void* total = memory(8);
+  aclTensor* rstd = tensor(ACL_FLOAT, {1, 1}, memory(4));
+  EXPECT_EQ(op(aclnnAddRmsNormGetWorkspaceSize, aclnnAddRmsNorm, floats({1, 2}, {1, 2}), floats({1, 2}, {2, 2}),
+               floats({2}, {1, 10}), 0.0, out({1, 2}), rstd, tensor(ACL_FLOAT, {1, 2}, total)),
+            0);
+  const double rms = std::sqrt(12.5);
+  EXPECT_NEAR(result(2)[1], 40 / rms, 1e-5);
+  EXPECT_EQ(download<float>(total, 2), (std::vector<float>{3, 4}));
+}
+
+TEST_F(Operators, F36TheFusedRopeIsTheSingleOneTwice) {
+  const std::vector<float> q = some_floats(2 * 3 * 64), c = some_floats(2 * 64), s = some_floats(2 * 64, 0.5f);
+  aclTensor* cosine = floats({2, 1, 64}, c);
+  aclTensor* sine = floats({2, 1, 64}, s);
+  EXPECT_EQ(op(aclnnRotaryPositionEmbeddingGetWorkspaceSize, aclnnRotaryPositionEmbedding, floats({2, 3, 64}, q),
+               cosine, sine, 0, out({2, 3, 64})),
+            0);
+  const std::vector<float> expected = result(q.size());
+  void* both = upload(q);
+  char half[] = "half";
+  aclTensor* key = floats({2, 1, 64}, some_floats(128));
+  EXPECT_EQ(op(aclnnApplyRotaryPosEmbV2GetWorkspaceSize, aclnnApplyRotaryPosEmbV2, tensor(ACL_FLOAT, {2, 3, 64}, both),
+               key, cosine, sine, 4, half),
+            0);
+  EXPECT_EQ(download<float>(both, q.size()), expected);
+}
+
+TEST_F(Operators, ScatterPaKvCacheWritesTheSlots) {
+  void* keys = memory(4 * 2 * 16 * 2);
+  void* values = memory(4 * 2 * 16 * 2);
+  aclTensor* k = tensor(ACL_FLOAT16, {1, 2, 16}, cast_up(ACL_FLOAT16, std::vector<float>(32, 2)));
+  aclTensor* v = tensor(ACL_FLOAT16, {1, 2, 16}, cast_up(ACL_FLOAT16, std::vector<float>(32, 3)));
+  aclTensor* k_cache = tensor(ACL_FLOAT16, {2, 2, 2, 16}, keys);
+  aclTensor* v_cache = tensor(ACL_FLOAT16, {2, 2, 2, 16}, values);
+  char norm[] = "Norm";
+  EXPECT_EQ(op(aclnnScatterPaKvCacheGetWorkspaceSize, aclnnScatterPaKvCache, k, k_cache, i32({1}, {3}), v, v_cache,
+               nullptr, nullptr, nullptr, norm, nullptr, nullptr, nullptr),
+            0);
+  EXPECT_EQ(cast_down(ACL_FLOAT16, static_cast<uint8_t*>(values) + 3 * 64, 32), std::vector<float>(32, 3));
+}
+
 class Numbers : public Operators {
  protected:
   // Row 0 of x [rows, 300] times a weight, as bits.

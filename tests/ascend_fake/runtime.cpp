@@ -71,7 +71,7 @@ aclError aclrtGetVersion(int32_t* major, int32_t* minor, int32_t* patch) {
 
 const char* aclrtGetSocName() {
   const char* name = nullptr;
-  answer({.name = "aclrtGetSocName", .needs = Needs::kInit, .releases = true}, [&](Fake& f) {
+  answer({.name = "aclrtGetSocName", .needs = Needs::kInit, .of_host = true}, [&](Fake& f) {
     name = f.soc_name.c_str();
     return 0;
   });
@@ -154,7 +154,7 @@ aclError aclrtDestroyContext(aclrtContext context) {
 }
 
 aclError aclrtSetCurrentContext(aclrtContext context) {
-  return answer({.name = "aclrtSetCurrentContext", .needs = Needs::kInit, .releases = true}, [&](Fake& f) {
+  return answer({.name = "aclrtSetCurrentContext", .needs = Needs::kInit, .of_host = true}, [&](Fake& f) {
     if (f.contexts.find(context) == nullptr) {
       f.ledger.violation(2, f.contexts.absence(context));
       return kBadHandle;

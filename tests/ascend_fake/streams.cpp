@@ -15,8 +15,11 @@ constexpr size_t kLongestQueue = 8192;
 uint64_t checksum(const Ranges& host) {
   uint64_t sum = 0;
   for (const Range& range : host) {
-    const auto* bytes = reinterpret_cast<const uint8_t*>(range.begin);
-    for (uint64_t i = 0; i < range.end - range.begin; ++i) sum = (sum ^ bytes[i]) * 0x100000001B3u;
+    for (uint64_t at = range.begin; at < range.end; at += sizeof(uint64_t)) {
+      uint64_t word = 0;
+      std::memcpy(&word, reinterpret_cast<const void*>(at), std::min<uint64_t>(sizeof(word), range.end - at));
+      sum = (sum ^ word) * 0x9E3779B97F4A7C15u;
+    }
   }
   return sum;
 }
