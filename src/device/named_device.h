@@ -13,8 +13,8 @@
 namespace espalier {
 
 struct NamedDeviceOptions {
-  int threads = 1;              // of the host, for devices that compute there
-  std::optional<Isa> isa = {};  // of the CPU device; nothing: the fastest
+  int threads = 1;                                    // of the host, for devices that compute there
+  std::optional<Isa> isa = {};                        // of the CPU device; nothing: the fastest
   ascend::LibraryOptions ascend = {};                 // where the Ascend device finds CANN
   std::function<void(std::string_view)> remark = {};  // a line that a user should see
 };
