@@ -115,16 +115,17 @@ class ChatPage(unittest.TestCase):
     # ---- asking ----
 
     def test_a_question_is_answered_as_it_streams(self):
-        self.server.pause = 0.03
+        self.server.goes_on.clear()
         self.open()
         self.shot("welcome")
         self.check_page()
         self.ask("What is an espalier?", wait=False)
-        self.wait(f"{ANSWER}.length > 200")
+        self.wait(f"{ANSWER}.length > 100")
         self.assertTrue(self.look("document.getElementById('send').hidden"))
         self.assertRegex(self.look("document.getElementById('live').textContent"), r"^\d+ tokens · \d+\.\d tokens/s · accept length \d\.\d\d$")
         self.assertEqual(self.look("document.getElementById('announcer').textContent"), "", "nothing is read aloud token by token")
         self.shot("streaming")
+        self.server.goes_on.set()
         self.wait(IDLE)
         self.assertEqual(self.look(ANSWER), fake_api.ESSAY)
         self.assertEqual(self.look("document.getElementById('announcer').textContent"), "Answer: " + fake_api.ESSAY)
@@ -548,13 +549,14 @@ class ChatPage(unittest.TestCase):
         self.assertEqual(self.look("getComputedStyle(document.getElementById('composer')).position"), "static", "it would cover what is read")
 
     def test_who_reads_further_up_stays_there(self):
-        self.server.pause = 0.02
         self.open()
         for _ in range(2):
             self.ask("What is an espalier?")
+        self.server.goes_on.clear()
         self.ask("many, please", wait=False)
         self.wait(f"{ANSWER}.length > 50")
         self.look("scrollTo(0, 0)")
+        self.server.goes_on.set()
         self.wait(IDLE)
         self.assertEqual(self.look("scrollY"), 0)
 

@@ -13,6 +13,7 @@ ESSAY = ("An espalier is a tree that is trained to grow flat against a wall. Eac
          "Apples and pears are the easiest. Plant them half a metre apart, tie the leader to the lowest wire, and be patient: the first tier takes a year.")
 CODE = ("Here is a function that reverses a list:\n\n```python\ndef reverse(items):\n    \"\"\"The items, last one first.\"\"\"\n"
         "    return [items[i] for i in range(len(items) - 1, -1, -1)]\n```\n\nIt makes a new list; `items` stays as it was.")
+HELD_AT = 24  # the event behind which an answer may stand still
 HOSTILE = "</script><img src=x onerror=\"window.broken=1\"> & <b>bold</b> \u202e \"quoted\" \\ back"
 BYTES = "na\u00efve \U0001f333\U0001f333 \u6728\u306e\u8449 end"
 MANY = " ".join(f"word{i}" for i in range(150))
@@ -182,7 +183,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send(*answer.begin())
         for i, event in enumerate(answer.body()):
             self.send(event, tiny="bytes" in question)
-            time.sleep(self.server.pause)
+            if i == HELD_AT:
+                self.server.goes_on.wait(60)
             if "slow" in question and i == 12:
                 return self.wait_until_gone()
             if "error" in question and i == 6:
@@ -214,12 +216,14 @@ class FakeServer(http.server.ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.page, self.policy = page, policy
         self.gone = threading.Event()
+        self.goes_on = threading.Event()  # cleared by a test: answers stand still in their midst
         self.reset()
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
     def reset(self):
-        self.key, self.loading, self.pause, self.props, self.bodies = None, 0, 0.0, dict(PROPS), []
+        self.key, self.loading, self.props, self.bodies = None, 0, dict(PROPS), []
         self.gone.clear()
+        self.goes_on.set()
 
     def handle_error(self, *_):  # clients that go away are part of the tests
         pass
