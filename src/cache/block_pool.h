@@ -22,11 +22,11 @@ class BlockPool {
   std::int64_t free() const { return static_cast<std::int64_t>(free_.size()); }
   std::span<const std::int32_t> free_blocks() const { return free_; }
 
-  // count <= free().
-  std::vector<std::int32_t> take(std::int64_t count) {
-    check(count >= 0 && count <= free(), "BlockPool: {} blocks of {} free ones", count, free());
-    std::vector<std::int32_t> taken(free_.rbegin(), free_.rbegin() + count);
-    free_.resize(free_.size() - static_cast<std::size_t>(count));
+  // One is free.
+  std::int32_t take() {
+    check(free() > 0, "BlockPool: a block of none");
+    const std::int32_t taken = free_.back();
+    free_.pop_back();
     return taken;
   }
 

@@ -59,7 +59,9 @@ BlockTables::BlockTables(const TablesShape& shape)
       block_count_(checked_count(std::ssize(padding_blocks_) + pool_factor(shape) * home_limit_, shape.block_size)),
       pool_(std::ssize(padding_blocks_), block_count_ - std::ssize(padding_blocks_)),
       references_(static_cast<std::size_t>(block_count_)),
-      published_(static_cast<std::size_t>(block_count_)) {}
+      published_(static_cast<std::size_t>(block_count_)) {
+  freed_.reserve(static_cast<std::size_t>(block_count_));
+}
 
 std::int64_t BlockTables::blocks_for(std::int64_t positions) const {
   return (positions + shape_.block_size - 1) / shape_.block_size;
@@ -126,11 +128,11 @@ std::int32_t BlockTables::padding_slot(std::int64_t i) const {
 
 // --- blocks ---------------------------------------------------------------------------------------------------------
 
-// Their one holder is whoever asked.
-std::vector<std::int32_t> BlockTables::take(std::int64_t count) {
-  std::vector<std::int32_t> blocks = pool_.take(count);
-  for (std::int32_t block : blocks) references_[static_cast<std::size_t>(block)] = 1;
-  return blocks;
+// Its one holder is whoever asked.
+std::int32_t BlockTables::take() {
+  const std::int32_t block = pool_.take();
+  references_[static_cast<std::size_t>(block)] = 1;
+  return block;
 }
 
 void BlockTables::hold(std::int32_t block) {
@@ -186,8 +188,8 @@ SequenceId BlockTables::fork(SequenceId id, std::int64_t length) {
         forked.length);
   Sequence copy{
       .length = length, .blocks = {forked.blocks.begin(), forked.blocks.begin() + blocks_for(length)}, .branch = {}};
-  for (std::int32_t block : copy.blocks) hold(block);
-  sequences_.emplace(next_id_, std::move(copy));
+  const auto forked_at = sequences_.emplace(next_id_, std::move(copy)).first;
+  for (std::int32_t block : forked_at->second.blocks) hold(block);
   return next_id_++;
 }
 
@@ -211,6 +213,7 @@ void BlockTables::share(SequenceId id, std::span<const std::int32_t> blocks) {
   Sequence& longer = sequence_without_branch(id, "share");
   check(longer.length % shape_.block_size == 0, "BlockTables: sequence {} ends inside a block, after {} positions", id,
         longer.length);
+  longer.blocks.reserve(longer.blocks.size() + blocks.size());
   for (std::int32_t block : blocks) {
     hold(block);
     longer.blocks.push_back(block);
@@ -225,7 +228,8 @@ std::optional<BlockCopy> BlockTables::append_copy(SequenceId id, std::int32_t bl
   check(slots >= 1 && slots <= shape_.block_size, "BlockTables: {} slots of a block of {}", slots, shape_.block_size);
   check(references(block) > 0 || published(block), "BlockTables: block {}, which is free, cannot be copied", block);
   if (home_blocks_ + 1 > home_limit_) return std::nullopt;
-  longer.blocks.push_back(take(1)[0]);
+  longer.blocks.reserve(longer.blocks.size() + 1);
+  longer.blocks.push_back(take());
   ++home_blocks_;
   longer.length += slots;
   return BlockCopy{block, longer.blocks.back(), slots};
@@ -233,6 +237,7 @@ std::optional<BlockCopy> BlockTables::append_copy(SequenceId id, std::int32_t bl
 
 // --- branches -------------------------------------------------------------------------------------------------------
 
+// All memory is there before the first block is taken: where it is short nothing has changed.
 std::optional<SequenceId> BlockTables::begin(SequenceId id, std::int64_t rows, std::int64_t from) {
   Sequence& opened = sequence_without_branch(id, "begin");
   check(rows >= 1, "BlockTables: a branch of {} rows", rows);
@@ -243,22 +248,24 @@ std::optional<SequenceId> BlockTables::begin(SequenceId id, std::int64_t rows, s
   std::vector<std::size_t> not_writable;
   for (std::size_t i = first; i < old_blocks; ++i)
     if (!writable(opened.blocks[i])) not_writable.push_back(i);
-  const std::int64_t behind = blocks_for(opened.length + rows) - static_cast<std::int64_t>(old_blocks);
-  const std::int64_t more = behind + std::ssize(not_writable);
+  const auto all_blocks = static_cast<std::size_t>(blocks_for(opened.length + rows));
+  const std::int64_t more = static_cast<std::int64_t>(all_blocks - old_blocks) + std::ssize(not_writable);
   if (home_blocks_ + more > home_limit_) return std::nullopt;
 
-  OpenBranch branch{.sequence = id, .prefix = opened.length, .rows = rows, .home = opened.blocks};
-  std::vector<std::int32_t> taken = take(more);
+  OpenBranch opening{.sequence = id, .prefix = opened.length, .rows = rows};
+  opening.home.reserve(all_blocks);
+  opening.table.reserve(all_blocks);
+  opening.copies.reserve(2 * all_blocks);
+  OpenBranch& branch = branches_.emplace(next_id_, std::move(opening)).first->second;
+  branch.home = opened.blocks;
   home_blocks_ += more;
   for (std::size_t index : not_writable) {
-    branch.home[index] = taken.back();
-    taken.pop_back();
+    branch.home[index] = take();
     add_copy(branch, opened.blocks[index], branch.home[index], index);
   }
-  branch.home.insert(branch.home.end(), taken.begin(), taken.end());
+  while (branch.home.size() < all_blocks) branch.home.push_back(take());
   branch.table = branch.home;
   if (replicates()) replicate(branch, opened.blocks);
-  branches_.emplace(next_id_, std::move(branch));
   opened.branch = next_id_;
   return next_id_++;
 }
@@ -274,7 +281,7 @@ void BlockTables::add_copy(OpenBranch& branch, std::int32_t from, std::int32_t t
 void BlockTables::replicate(OpenBranch& branch, std::span<const std::int32_t> committed) {
   for (std::size_t i = 0; i < branch.table.size(); ++i) {
     if (!writable(branch.home[i])) continue;
-    branch.table[i] = take(1)[0];
+    branch.table[i] = take();
     if (i < committed.size()) add_copy(branch, committed[i], branch.table[i], i);
   }
 }
@@ -286,40 +293,45 @@ bool BlockTables::take_fresh(SequenceId id, std::int64_t length) {
   const std::int64_t needed = std::ranges::count_if(fresh, [this](std::int32_t block) { return writable(block); });
   if (needed > pool_.free()) return false;
   for (std::int32_t& block : fresh)
-    if (writable(block)) block = take(1)[0];
+    if (writable(block)) block = take();
   open.fresh = std::move(fresh);
   return true;
 }
 
 void BlockTables::give_back_fresh(SequenceId id) {
   OpenBranch& open = open_branch(id);
-  for (std::int32_t block : apart_from(std::exchange(open.fresh, {}), open.home)) give_back(block);
+  for (std::size_t i = 0; i < open.fresh.size(); ++i)
+    if (!holds(open.home, i, open.fresh[i])) give_back(open.fresh[i]);
+  open.fresh.clear();
 }
 
 void BlockTables::commit(SequenceId id, std::int64_t length) {
   const OpenBranch& open = branch(id);
   check(length >= open.prefix && length <= open.positions(), "BlockTables: commit {} of {} to {} positions", length,
         open.prefix, open.positions());
-  const std::vector<std::int32_t>& blocks = open.fresh.empty() ? open.home : open.fresh;
-  close(id, {blocks.begin(), blocks.begin() + blocks_for(length)}, length);
+  const std::vector<std::int32_t>& home = open.fresh.empty() ? open.home : open.fresh;
+  std::vector<std::int32_t> blocks(home.begin(), home.begin() + blocks_for(length));
+  Sequence& changed = sequence(open.sequence);
+  changed.blocks.swap(blocks);
+  changed.length = length;
+  close(id, blocks);
 }
 
 void BlockTables::roll_back(SequenceId id) {
-  const Sequence& unchanged = sequence(branch(id).sequence);
-  close(id, unchanged.blocks, unchanged.length);
+  close(id, sequence(branch(id).sequence).blocks);
 }
 
-// Ends a branch: its sequence now has these blocks, and everything else that was held for the two is let go.
-void BlockTables::close(SequenceId id, std::vector<std::int32_t> blocks, std::int64_t length) {
+// Ends a branch: what was held for it and for its sequence, which had these blocks before, is let go where the sequence
+// does not have it now. Takes no memory, so it cannot fail.
+void BlockTables::close(SequenceId id, std::span<const std::int32_t> before) {
   const OpenBranch closed = std::move(open_branch(id));
   branches_.erase(id);
   Sequence& changed = sequence(closed.sequence);
-  const std::vector<std::int32_t> before = std::exchange(changed.blocks, std::move(blocks));
-  changed.length = length;
   changed.branch.reset();
   const std::span<const std::int32_t> after = changed.blocks;
 
-  for (std::int32_t copy : apart_from(closed.table, closed.home)) give_back(copy);
+  for (std::size_t i = 0; i < closed.table.size(); ++i)
+    if (!holds(closed.home, i, closed.table[i])) give_back(closed.table[i]);
   for (std::size_t i = 0; i < closed.fresh.size(); ++i) {
     if (holds(closed.home, i, closed.fresh[i])) continue;
     if (holds(after, i, closed.fresh[i]))
@@ -329,7 +341,8 @@ void BlockTables::close(SequenceId id, std::vector<std::int32_t> blocks, std::in
   }
   for (std::size_t i = 0; i < closed.home.size(); ++i)
     if (!holds(before, i, closed.home[i]) && !holds(after, i, closed.home[i])) let_go(closed.home[i]);
-  let_go(apart_from(before, after));
+  for (std::size_t i = 0; i < before.size(); ++i)
+    if (!holds(after, i, before[i])) let_go(before[i]);
 }
 
 // --- conservation ---------------------------------------------------------------------------------------------------

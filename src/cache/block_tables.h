@@ -7,7 +7,8 @@
 // published, is never written: whoever is about to write into it gets a block of his own instead (copy on write). A
 // published block stays when nobody holds it any more, until it is evicted.
 //
-// What happens in tables and in memories at once, opening and committing, is kv_cache.h's business. Not thread-safe.
+// An operation that throws, for want of memory too, has changed nothing. What happens in tables and in memories at
+// once, opening and committing, is kv_cache.h's business. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -115,8 +116,11 @@ class BlockTables {
   // The blocks those slots lie in: padding slot i is position i of this table.
   std::span<const std::int32_t> padding_blocks() const { return padding_blocks_; }
 
-  // The blocks that became free since this was asked for the last time.
-  std::vector<std::int32_t> take_freed() { return std::exchange(freed_, {}); }
+  // The blocks that became free since this was asked for the last time, in place of what is in `freed`.
+  void take_freed(std::vector<std::int32_t>& freed) noexcept {
+    freed.clear();
+    freed.swap(freed_);
+  }
 
   // Throws std::logic_error with the block or slot and its uses unless every block is held as often as it is counted
   // and every slot is free, cached, held, speculative or padding.
@@ -135,14 +139,14 @@ class BlockTables {
   Sequence& sequence_without_branch(SequenceId id, std::string_view operation);
   OpenBranch& open_branch(SequenceId id);
 
-  std::vector<std::int32_t> take(std::int64_t count);
+  std::int32_t take();
   void hold(std::int32_t block);
   void let_go(std::int32_t block);
   void let_go(std::span<const std::int32_t> blocks);
   void give_back(std::int32_t block);
   void add_copy(OpenBranch& branch, std::int32_t from, std::int32_t to, std::size_t index) const;
   void replicate(OpenBranch& branch, std::span<const std::int32_t> committed);
-  void close(SequenceId id, std::vector<std::int32_t> blocks, std::int64_t length);
+  void close(SequenceId id, std::span<const std::int32_t> before);
 
   // Fixed by the constructor.
   TablesShape shape_;

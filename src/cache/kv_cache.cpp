@@ -92,6 +92,7 @@ void Branch::rollback() {
 
 KvCache::KvCache(Device& device, const KvShape& shape, std::int64_t positions, const KvOptions& options)
     : device_(&device), options_(options), tables_(tables_shape(device, shape, positions, options)) {
+  freed_.reserve(static_cast<std::size_t>(tables_.block_count()));
   add_memory(shape);
 }
 
@@ -164,14 +165,14 @@ std::optional<Branch> KvCache::begin(SequenceId sequence, std::int64_t rows, std
   if (!id) return std::nullopt;
   try {
     copy_blocks(tables_.branch(*id).copies);
+    pending_.emplace(*id, Pending{.kept = std::vector(memories_.size(), KeptRows{.to = prefix}),
+                                  .moving = {},
+                                  .calls_done = std::vector<std::int64_t>(memories_.size())});
   } catch (...) {
     tables_.roll_back(*id);
     operation_done();
     throw;
   }
-  pending_.emplace(*id, Pending{.kept = std::vector(memories_.size(), KeptRows{.to = prefix}),
-                                .moving = {},
-                                .calls_done = std::vector<std::int64_t>(memories_.size())});
   ++counts_.branches;
   operation_done();
   return Branch(*this, *id, prefix, rows);
@@ -272,8 +273,8 @@ void KvCache::discard_tail(SequenceId sequence) {
 }
 
 void KvCache::operation_done() {
-  const std::vector<std::int32_t> freed = tables_.take_freed();
-  for (const auto& memory : memories_) memory->note_freed(freed);
+  tables_.take_freed(freed_);
+  for (const auto& memory : memories_) memory->note_freed(freed_);
   if (options_.check) check_conservation();
 }
 

@@ -164,6 +164,7 @@ class KvCache {
   BlockTables tables_;
   std::vector<std::unique_ptr<KvMemory>> memories_;
   std::unordered_map<SequenceId, Pending> pending_;  // by open branch
+  std::vector<std::int32_t> freed_;                  // by the last operation
   KvCounts counts_;
 };
 

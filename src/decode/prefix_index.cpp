@@ -156,11 +156,15 @@ PrefixIndex::Node& PrefixIndex::root(std::string_view salt) {
 PrefixIndex::Node& PrefixIndex::added(Node& parent, Tokens tokens, std::int32_t block) {
   std::unique_ptr<Node>& node = nodes_.at(static_cast<std::size_t>(block));
   if (node != nullptr) return grown(*node, parent, tokens);
-  cache_->publish(block);
-  node = std::make_unique<Node>(
+  auto fresh = std::make_unique<Node>(
       Node{.parent = &parent, .block = block, .tokens = std::vector(tokens.begin(), tokens.end())});
-  node->place = by_use_.insert(parent.parent != nullptr ? parent.place : by_use_.end(), node.get());
-  parent.children.insert(node.get());
+  Children child{fresh.get()};
+  std::list<Node*> use{fresh.get()};
+  cache_->publish(block);  // all memory is there: from here on nothing fails
+  node = std::move(fresh);
+  node->place = use.begin();
+  parent.children.insert(child.extract(child.begin()));
+  by_use_.splice(parent.parent != nullptr ? parent.place : by_use_.end(), use);
   ++counts_.published;
   drop_tails_within(parent, tokens);
   return *node;
@@ -171,9 +175,10 @@ PrefixIndex::Node& PrefixIndex::added(Node& parent, Tokens tokens, std::int32_t 
 PrefixIndex::Node& PrefixIndex::grown(Node& tail, const Node& parent, Tokens tokens) {
   check(tail.parent == &parent && shared_beginning(tail.tokens, tokens) == std::ssize(tail.tokens),
         "PrefixIndex: block {} is in the index with other tokens or another salt", tail.block);
-  tail.parent->children.erase(&tail);
-  tail.tokens.assign(tokens.begin(), tokens.end());
-  tail.parent->children.insert(&tail);
+  std::vector<std::int32_t> longer(tokens.begin(), tokens.end());
+  auto place = tail.parent->children.extract(&tail);
+  tail.tokens.swap(longer);
+  tail.parent->children.insert(std::move(place));
   drop_tails_within(*tail.parent, tokens);
   return tail;
 }
