@@ -13,9 +13,21 @@ namespace {
 
 constexpr double kNewestShare = 0.2;  // of the mean that the queue's estimate rests on
 constexpr int kShortestRetry = 1, kLongestRetry = 30;
+constexpr int kMostFailures = 3;  // one after the other, that are no reason to end
 
 ApiError shutting_down() {
   return unavailable("the server is shutting down", kShortestRetry);
+}
+
+std::string first_line_of(std::exception_ptr failure) {
+  try {
+    std::rethrow_exception(std::move(failure));
+  } catch (const std::exception& error) {
+    const std::string_view what = error.what();
+    return std::string(what.substr(0, what.find('\n')));
+  } catch (...) {
+    return "for an unknown reason";
+  }
 }
 
 }  // namespace
@@ -24,11 +36,6 @@ struct AnswerService::Live {
   Ticket ticket;
   LiveRequest request;
   bool waits = true;  // counted as such
-};
-
-struct AnswerService::Intake {
-  std::vector<std::pair<Ticket, ServiceRequest>> arrived;
-  std::vector<Ticket> cancelled;
 };
 
 AnswerService::AnswerService(ServiceOptions options, Open open, Metrics& metrics, ServiceEvents events)
@@ -67,10 +74,10 @@ void AnswerService::check_room(int key) const {
 AnswerService::Ticket AnswerService::submit(ServiceRequest request) {
   const std::lock_guard lock(mutex_);
   check_room_locked(request.key);
-  const int key = request.key;
-  arrived_.emplace_back(next_ticket_, std::move(request));
+  int& of_key = by_key_[request.key];
+  arrived_.push_back({next_ticket_, std::move(request)});
   ++waiting_;
-  ++by_key_[key];
+  ++of_key;
   changed_.notify_all();
   return next_ticket_++;
 }
@@ -135,32 +142,68 @@ void AnswerService::open_engine_here() {
 }
 
 void AnswerService::serve() {
-  while (true) {
-    Intake intake = take_intake();
-    for (auto& [ticket, request] : intake.arrived) take_in(ticket, std::move(request));
-    for (const Ticket ticket : intake.cancelled)
-      for (const auto& live : live_) {
-        if (live->ticket != ticket || live->request.silent()) continue;
-        live->request.cancel();
-        metrics_.count_cancelled();
-      }
-    look_at_clock();
-    if (live_.empty()) {
-      const std::lock_guard lock(mutex_);
-      if (drain_end_ && arrived_.empty()) return;
-      continue;
+  int failures = 0;  // one after the other
+  for (bool more = true; more;) {
+    try {
+      more = turn();
+      failures = 0;
+    } catch (...) {
+      if (++failures > kMostFailures) throw;
+      recover(std::current_exception());
     }
-    step();
-    sweep();
-    publish();
   }
 }
 
-// Waits while there is nothing to do.
-AnswerService::Intake AnswerService::take_intake() {
+// What has come, and a step. False: this was the last.
+bool AnswerService::turn() {
+  wait_for_work();
+  while (std::optional<Arrival> arrival = next_arrival()) take_in(arrival->ticket, std::move(arrival->request));
+  cancel_those_who_left();
+  look_at_clock();
+  if (live_.empty()) {
+    const std::lock_guard lock(mutex_);
+    return !drain_end_ || !arrived_.empty();
+  }
+  step();
+  sweep();
+  publish();
+  return true;
+}
+
+// A fault that belongs to no answer alone: those that run fail, and where none does those that wait. What is left goes
+// on if everything in the cache is where it should be.
+void AnswerService::recover(std::exception_ptr failure) {
+  remark(fmt::format("a step failed: {}", first_line_of(std::move(failure))));
+  const auto runs = [](const auto& live) { return live->request.admitted() && !live->request.silent(); };
+  const bool anybody_runs = std::ranges::any_of(live_, runs);
+  for (const auto& live : live_)
+    if (!anybody_runs || runs(live)) live->request.fail(server_fault(live->request.request().id));
+  engine_->batch().check_conservation();
+}
+
+// Who is cancelled has arrived before: he is found among those who are taken in next, if not already.
+void AnswerService::wait_for_work() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return !live_.empty() || !arrived_.empty() || drain_end_; });
-  return {std::exchange(arrived_, {}), std::exchange(cancelled_, {})};
+  if (leaving_.empty()) leaving_.swap(cancelled_);
+}
+
+std::optional<AnswerService::Arrival> AnswerService::next_arrival() {
+  const std::lock_guard lock(mutex_);
+  if (arrived_.empty()) return std::nullopt;
+  std::optional<Arrival> arrival = std::move(arrived_.front());
+  arrived_.pop_front();
+  return arrival;
+}
+
+void AnswerService::cancel_those_who_left() {
+  for (const Ticket ticket : leaving_)
+    for (const auto& live : live_) {
+      if (live->ticket != ticket || live->request.silent()) continue;
+      live->request.cancel();
+      metrics_.count_cancelled();
+    }
+  leaving_.clear();
 }
 
 void AnswerService::take_in(Ticket ticket, ServiceRequest request) {
@@ -171,20 +214,19 @@ void AnswerService::take_in(Ticket ticket, ServiceRequest request) {
       .on_admitted = [this, ticket] { note_admission(ticket); },
       .on_failure = [this](const AnswerFailure& failure,
                            const std::string& id) { remark(engine_->keep_failure(failure, id)); }};
-  const std::string id = request.id;
   const int key = request.key;
   const std::shared_ptr<AnswerListener> listener = request.listener;
+  const std::size_t before = live_.size();
+  std::string id;
   try {
+    id = request.id;
     live_.push_back(std::unique_ptr<Live>(new Live{ticket, {std::move(request), parts}}));
+    live_.back()->request.join();
   } catch (...) {
-    forget(key, /*waits=*/true);
-    return listener->failed(api_error_of(std::current_exception(), id));
-  }
-  LiveRequest& joining = live_.back()->request;
-  try {
-    joining.join();
-  } catch (...) {
-    joining.fail(api_error_of(std::current_exception(), id));
+    const bool is_live = live_.size() > before;
+    if (!is_live) forget(key, /*waits=*/true);
+    const ApiError error = api_error_of(std::current_exception(), id);
+    return is_live ? live_.back()->request.fail(error) : listener->failed(error);
   }
 }
 
@@ -277,14 +319,17 @@ void AnswerService::learn_duration(const LiveRequest& request) {
 
 // Nothing of the batch can be trusted any more.
 void AnswerService::give_up(std::exception_ptr failure) {
-  std::vector<std::pair<Ticket, ServiceRequest>> arrived;
+  std::deque<Arrival> arrived;
   {
     const std::lock_guard lock(mutex_);
     health_ = ServerHealth::failed;
     arrived.swap(arrived_);
   }
-  for (const auto& live : live_) live->request.fail(server_fault(live->request.request().id));
-  for (const auto& [ticket, request] : arrived) request.listener->failed(server_fault(request.id));
+  try {
+    for (const auto& live : live_) live->request.fail(server_fault(live->request.request().id));
+    for (const Arrival& arrival : arrived) arrival.request.listener->failed(server_fault(arrival.request.id));
+  } catch (...) {  // no memory to tell it with; whoever writes an answer sees that nobody tells him more
+  }
   if (events_.on_failed) events_.on_failed(failure);
 }
 

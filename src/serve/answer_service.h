@@ -5,13 +5,14 @@
 // cancellations, deadlines, the end. A request that waits is known to the batch, which decides who is next; the queue's
 // limit counts all that were not admitted yet. Whatever happens to one request happens to no other: a fault in an
 // answer ends its request, a fault of a step those in it. Then everything in the cache is counted; where that does not
-// add up the service is over, and says so.
+// add up, or where one step after the other fails, the service is over, and says so.
 //
 // Thread-safe: every call may come from any thread but the engine's own.
 #pragma once
 
 #include <atomic>
 #include <condition_variable>
+#include <deque>
 #include <exception>
 #include <functional>
 #include <map>
@@ -93,12 +94,19 @@ class AnswerService {
  private:
   using Time = ServiceClock::time_point;
   struct Live;
-  struct Intake;
+  struct Arrival {
+    Ticket ticket;
+    ServiceRequest request;
+  };
 
   void run();
   void open_engine_here();
   void serve();
-  Intake take_intake();
+  bool turn();
+  void recover(std::exception_ptr failure);
+  void wait_for_work();
+  std::optional<Arrival> next_arrival();
+  void cancel_those_who_left();
   void take_in(Ticket ticket, ServiceRequest request);
   void look_at_clock();
   void step();
@@ -125,11 +133,12 @@ class AnswerService {
   std::unique_ptr<ServedEngine> engine_;
   std::vector<std::unique_ptr<Live>> live_;  // in the order they came
   std::vector<RequestId> slots_;             // -1: idle
+  std::vector<Ticket> leaving_;              // taken from cancelled_
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   ServerHealth health_ = ServerHealth::loading;
-  std::vector<std::pair<Ticket, ServiceRequest>> arrived_;
+  std::deque<Arrival> arrived_;
   std::vector<Ticket> cancelled_;
   std::optional<Time> drain_end_;
   Ticket next_ticket_ = 1;

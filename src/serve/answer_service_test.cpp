@@ -166,6 +166,67 @@ TEST(AnswerService, CancelledAtAnyPieceAnAnswerSaysNoMoreAndItsNeighbourIsTheSam
   }
 }
 
+// A neighbour takes a token in every step, and so tells which one is under way.
+TEST(AnswerService, CancelledAtAnyPartOfItsPromptAnAnswerLeavesNothing) {
+  const std::vector<std::int32_t> expected = alone(tiny_plan(40, 9));
+  RequestPlan long_prompt = tiny_plan(4);
+  while (long_prompt.prompts[0].tokens.size() < 200)
+    long_prompt.prompts[0].tokens.push_back(static_cast<TokenId>(3 + long_prompt.prompts[0].tokens.size() % 50));
+  for (int k = 1; k < 12; ++k) {
+    TinyService tiny;
+    Gate begins, leaves;
+    const auto cancelled = heard(), neighbour = heard();
+    neighbour->on_piece = [&](int n) {
+      if (n == 1) begins.wait();
+      if (n == 1 + k) leaves.wait();
+    };
+    tiny.submit(tiny_plan(40, 9), neighbour);
+    begins.wait_reached();
+    const auto ticket = tiny.submit(long_prompt, cancelled);
+    begins.open();
+    leaves.wait_reached();
+    tiny.service().cancel(ticket);
+    const int pieces = cancelled->pieces();
+    leaves.open();
+    ASSERT_TRUE(neighbour->wait_over()) << k;
+    EXPECT_EQ(neighbour->end().result.tokens, expected) << k;
+    EXPECT_LE(cancelled->pieces(), pieces + 1) << k << ": gone within one step";
+    EXPECT_FALSE(cancelled->failure()) << k;
+    EXPECT_TRUE(tiny.drain()) << k;
+    expect_nothing_held(tiny);
+  }
+}
+
+TEST(AnswerService, WhoLeavesWhileItDrainsIsNotWaitedFor) {
+  Gate gate;
+  TinyService tiny({.parallel = 1});
+  const auto running = held_at(gate), waiting = heard();
+  const auto ticket = tiny.submit(tiny_plan(200), running);
+  gate.wait_reached();
+  const auto refused = tiny.submit(tiny_plan(4, 9), waiting);
+  tiny.service().drain(600s);
+  tiny.service().cancel(ticket);
+  tiny.service().cancel(refused);
+  gate.open();
+  EXPECT_TRUE(tiny.drain(600s)) << "nobody was cut off: they left";
+  EXPECT_LE(running->pieces(), 1);
+  EXPECT_FALSE(running->failure());
+  EXPECT_FALSE(waiting->failure());
+  expect_nothing_held(tiny);
+}
+
+TEST(AnswerService, WhoHasEndedCannotBeCancelledAndNeitherCanANumberThatNobodyHas) {
+  TinyService tiny;
+  const auto ended = heard();
+  const auto ticket = tiny.submit(tiny_plan(4), ended);
+  ASSERT_TRUE(ended->wait_over());
+  tiny.service().cancel(ticket);
+  tiny.service().cancel(12345);
+  EXPECT_EQ(tiny.answer(tiny_plan(12)).result.tokens, alone(tiny_plan(12)));
+  EXPECT_FALSE(ended->failure());
+  EXPECT_THAT(tiny.metrics().text({}, {}, 0), HasSubstr("espalier_requests_cancelled_total 0"));
+}
+
 TEST(AnswerService, WhoWaitsTooLongIsToldAndTheOthersGoOn) {
   Gate gate;
   TinyService tiny({.parallel = 1}, {.queue_time = 30ms});
@@ -308,6 +369,50 @@ TEST(AnswerService, AFaultAnywhereFailsThoseItConcernsAndTheServerGoesOn) {
     expect_nothing_held(tiny);
   }
   EXPECT_GT(failures, 20);
+}
+
+// Whoever writes the answer down, at each of the calls it gets.
+TEST(AnswerService, AListenerThatFailsAnywhereFailsItsOwnRequestAlone) {
+  const std::vector<std::int32_t> expected = alone(tiny_plan(12, 9));
+  const auto fail = [] { throw std::runtime_error("the listener's own fault"); };
+  const std::vector<std::function<void(HeardAnswer&)>> faults = {
+      [&](HeardAnswer& answer) { answer.on_begun = fail; },
+      [&](HeardAnswer& answer) { answer.on_scored = fail; },
+      [&](HeardAnswer& answer) { answer.on_piece = [&](int) { fail(); }; },
+      [&](HeardAnswer& answer) { answer.on_piece = [&](int n) { n == 3 ? fail() : void(); }; },
+      [&](HeardAnswer& answer) { answer.on_ended = fail; },
+  };
+  for (std::size_t i = 0; i < faults.size(); ++i) {
+    TinyService tiny;
+    const auto broken = heard(), neighbour = heard();
+    faults[i](*broken);
+    RequestPlan plan = tiny_plan(12);
+    plan.choices[0].text.generate.prompt_logprobs = 0;
+    tiny.submit(plan, broken);
+    tiny.submit(tiny_plan(12, 9), neighbour);
+    ASSERT_TRUE(broken->wait_over() && neighbour->wait_over()) << i;
+    ASSERT_TRUE(broken->failure()) << i;
+    EXPECT_EQ(broken->failure()->status, 500) << i;
+    EXPECT_EQ(neighbour->end().result.tokens, expected) << i;
+    EXPECT_EQ(tiny.answer(tiny_plan(12, 9)).result.tokens, expected) << i;
+    EXPECT_TRUE(tiny.drain()) << i;
+    expect_nothing_held(tiny);
+  }
+}
+
+TEST(AnswerService, AFaultWhileItDrainsFailsWhomItConcernsAndItEnds) {
+  Gate gate;
+  TinyService tiny;
+  const auto running = held_at(gate);
+  tiny.submit(tiny_plan(30), running);
+  gate.wait_reached();
+  tiny.service().drain(10s);
+  tiny.engine().device().fail_at(40);
+  gate.open();
+  EXPECT_TRUE(tiny.drain()) << "told, not cut off";
+  ASSERT_TRUE(running->failure());
+  EXPECT_EQ(running->failure()->status, 500);
+  expect_nothing_held(tiny);
 }
 
 TEST(AnswerService, AnEngineThatCannotBeOpenedIsTold) {

@@ -38,6 +38,10 @@ AnswerWriter::AnswerWriter(WorkerPool& pool, Metrics& metrics, AnswerSheet sheet
     answers_.resize(sheet_.choices.size());
 }
 
+AnswerWriter::~AnswerWriter() {
+  if (!over_) reply_->abandon();
+}
+
 // --- from the engine thread -----------------------------------------------------------------------------------------
 
 // One piece may be as long as it likes where nothing waits, as in HttpExchange.
@@ -46,7 +50,8 @@ bool AnswerWriter::push(Event event, std::size_t bytes) {
   const bool fits = waiting_bytes_ == 0 || waiting_bytes_ + bytes <= outbox_bytes_;
   waiting_.push_back(std::move(event));
   waiting_bytes_ += bytes;
-  if (!std::exchange(scheduled_, true)) pool_.write([self = shared_from_this()] { self->write_waiting(); });
+  if (!scheduled_) pool_.write([self = shared_from_this()] { self->write_waiting(); });
+  scheduled_ = true;
   return fits;
 }
 
@@ -97,8 +102,9 @@ void AnswerWriter::write(Event& event) {
   } catch (...) {
     try {
       write_event(api_error_of(std::current_exception(), sheet_.frame.id));
-    } catch (...) {  // the server finishes a reply that nobody finishes
+    } catch (...) {
       over_ = true;
+      reply_->abandon();
     }
   }
 }
@@ -108,9 +114,11 @@ std::vector<HttpHeader> AnswerWriter::headers() const {
 }
 
 void AnswerWriter::open_stream() {
-  if (std::exchange(streaming_, true)) return;
+  if (streaming_) return;
+  const std::string first = stream_->begin();
   reply_->begin_events(headers());
-  if (const std::string first = stream_->begin(); !first.empty()) reply_->write(first);
+  streaming_ = true;
+  if (!first.empty()) reply_->write(first);
 }
 
 void AnswerWriter::write_event(const Begun&) {

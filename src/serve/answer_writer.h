@@ -42,6 +42,9 @@ class AnswerWriter final : public AnswerListener, public std::enable_shared_from
   // The first two must outlive this. outbox_bytes: of a stream, that may wait here to be written.
   AnswerWriter(WorkerPool& pool, Metrics& metrics, AnswerSheet sheet, std::shared_ptr<HttpReply> reply,
                std::size_t outbox_bytes);
+  ~AnswerWriter() override;  // an answer whose last word was not told is given up
+  AnswerWriter(const AnswerWriter&) = delete;
+  AnswerWriter& operator=(const AnswerWriter&) = delete;
 
   void begun() override;
   void prompt_scored(int choice, std::vector<Logprobs> logprobs) override;

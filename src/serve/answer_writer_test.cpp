@@ -18,14 +18,17 @@ using ::testing::StartsWith;
 class AnswerWriterTest : public ::testing::Test {
  protected:
   std::shared_ptr<AnswerWriter> writer(bool stream, int n = 1, std::size_t outbox_bytes = 1 << 20) {
+    return writer(stream, std::make_shared<HttpReply>(exchange_), n, outbox_bytes);
+  }
+  std::shared_ptr<AnswerWriter> writer(bool stream, std::shared_ptr<HttpReply> reply, int n = 1,
+                                       std::size_t outbox_bytes = 1 << 20) {
     AnswerSheet sheet{.tokenizer = text_.tokenizer.get()};
     sheet.frame.form = {.api = Api::text, .n = n, .stream = stream};
     sheet.frame.id = "cmpl-7";
     sheet.frame.prompts = {{1, 2}};
     sheet.prompts = {{.tokens = {1, 2}}};
     for (int i = 0; i < n; ++i) sheet.choices.push_back({.index = i});
-    return std::make_shared<AnswerWriter>(pool_, metrics_, std::move(sheet), std::make_shared<HttpReply>(exchange_),
-                                          outbox_bytes);
+    return std::make_shared<AnswerWriter>(pool_, metrics_, std::move(sheet), std::move(reply), outbox_bytes);
   }
   HttpExchange::Step written() {
     pool_.wait_until_idle();
@@ -70,6 +73,20 @@ TEST_F(AnswerWriterTest, AStreamLeavesPieceByPieceAndEndsWithDone) {
   EXPECT_THAT(step.bytes, HasSubstr(" upon"));
   EXPECT_THAT(step.bytes, EndsWith("data: [DONE]\n\n"));
   EXPECT_TRUE(step.last);
+}
+
+// As where the engine thread had no memory to tell the end with. Connections hold on to replies by on_gone().
+TEST_F(AnswerWriterTest, AnAnswerThatNobodyEndsIsGivenUp) {
+  for (const bool stream : {false, true}) {
+    exchange_ = std::make_shared<HttpExchange>(std::size_t{1} << 20, [] {});
+    const auto held = std::make_shared<HttpReply>(exchange_);
+    held->on_gone([held] {});
+    auto answer = writer(stream, held);
+    answer->begun();
+    EXPECT_FALSE(written().abandoned);
+    answer.reset();
+    EXPECT_TRUE(exchange_->take().abandoned) << stream;
+  }
 }
 
 TEST_F(AnswerWriterTest, AFailureBeforeTheHeadIsAStatusAndBehindItAnEvent) {

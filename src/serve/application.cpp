@@ -109,9 +109,15 @@ std::optional<HttpRefusal> Application::admit(const HttpHead& head) const {
   }
 }
 
-void Application::send_error(const ApiError& error, const Reply& reply) const {
-  metrics_.count_error(error.status);
-  reply->send(error_response(error));
+// Where not even that can be told, the server answers for a reply that nobody finishes.
+void Application::send_error(std::exception_ptr failure, std::string_view id, const Reply& reply) const noexcept {
+  try {
+    const ApiError error = api_error_of(std::move(failure), id);
+    metrics_.count_error(error.status);
+    reply->send(error_response(error));
+  } catch (...) {
+    reply->abandon();
+  }
 }
 
 void Application::handle(HttpRequest request, const Reply& reply) {
@@ -127,7 +133,7 @@ void Application::handle(HttpRequest request, const Reply& reply) {
     if (answers) service_->check_room(request.head.key);
     prepare(std::shared_ptr<Exchange>(new Exchange{std::move(request), reply, *route}), answers);
   } catch (...) {
-    send_error(api_error_of(std::current_exception(), id), reply);
+    send_error(std::current_exception(), id, reply);
   }
 }
 
@@ -141,7 +147,7 @@ void Application::prepare(const std::shared_ptr<Exchange>& exchange, bool answer
       else
         exchange->reply->send(respond_about_model(exchange->request, exchange->route));
     } catch (...) {
-      send_error(api_error_of(std::current_exception(), exchange->request.head.id), exchange->reply);
+      send_error(std::current_exception(), exchange->request.head.id, exchange->reply);
     }
   });
   if (!taken) throw unavailable("too many requests wait to be read", 1);

@@ -4,10 +4,12 @@
 // Called on the I/O thread; nothing here waits for anybody.
 #pragma once
 
+#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 
 #include "serve/answer_service.h"
 #include "serve/http/http_server.h"
@@ -58,7 +60,7 @@ class Application {
   HttpResponse metrics_text() const;
   HttpResponse slots(const HttpRequest& request) const;
   std::string salt_of(const RequestPlan& plan, int key) const;
-  void send_error(const ApiError& error, const Reply& reply) const;
+  void send_error(std::exception_ptr failure, std::string_view id, const Reply& reply) const noexcept;
   std::shared_ptr<const ServedModel> model() const;  // throws ApiError 503 where there is none yet
 
   ApplicationOptions options_;

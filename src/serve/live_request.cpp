@@ -152,10 +152,10 @@ void LiveRequest::hear_end(Choice& choice, const AnswerEnd& end) noexcept {
   faulty_ = faulty_ || end.failure;
   try {
     end_choice(choice, end);
-  } catch (...) {  // no memory to tell it with
+  } catch (...) {
     try {
       fail(server_fault(request_.id));
-    } catch (...) {
+    } catch (...) {  // no memory to tell it with; whoever writes the answer sees that nobody tells him more
       silent_ = true;
     }
   }
@@ -174,9 +174,11 @@ void LiveRequest::end_choice(Choice& choice, const AnswerEnd& end) {
                     .result = std::move(text.generated)};
   parts_.metrics.observe_choice(finish_reason(ended.end), ended.figures.prompt_tokens, ended.figures.completion_tokens);
   begin();
-  complete_ = silent_ = --untold_ == 0;
-  if (complete_) parts_.metrics.observe_request(since_arrival(ServiceClock::now()));
+  const bool last = untold_ == 1;
+  if (last) parts_.metrics.observe_request(since_arrival(ServiceClock::now()));
   request_.listener->ended(choice.plan->index, std::move(ended));
+  --untold_;
+  complete_ = silent_ = last;
 }
 
 // The batch counts a choice's time from when it joined; clients are told apart what it waited.

@@ -10,16 +10,17 @@ namespace espalier {
 HttpExchange::HttpExchange(std::size_t outbox_bytes, std::function<void()> wake)
     : outbox_bytes_(outbox_bytes), wake_(std::move(wake)) {}
 
-// Requires the lock.
+// Requires the lock, so that nobody takes before the change that is told of. May fail: comes before that change.
 void HttpExchange::signal() {
-  if (!std::exchange(signalled_, true) && wake_) wake_();
+  if (signalled_) return;
+  if (wake_) wake_();
+  signalled_ = true;
 }
 
 // The callback may own what owns this answer, so it goes when it can no longer be called; and outside the lock, because
 // its end may call us.
 bool HttpExchange::completed(std::unique_lock<std::mutex>& lock) {
   const std::function<void()> unused = std::exchange(on_gone_, nullptr);
-  signal();
   lock.unlock();
   return true;
 }
@@ -29,6 +30,7 @@ bool HttpExchange::send(HttpResponse response) {
   std::unique_lock lock(mutex_);
   if (deaf()) return false;
   check(phase_ == Phase::nothing, "an HTTP answer that is sent twice");
+  signal();
   phase_ = Phase::complete;
   next_.whole = std::move(response);
   next_.last = true;
@@ -40,9 +42,9 @@ bool HttpExchange::begin_events(std::vector<HttpHeader> headers) {
   const std::lock_guard lock(mutex_);
   if (deaf()) return false;
   check(phase_ == Phase::nothing, "an event stream that begins in the middle of an answer");
+  signal();
   phase_ = Phase::streaming;
   next_.begun = std::move(headers);
-  signal();
   return true;
 }
 
@@ -58,8 +60,8 @@ bool HttpExchange::write(std::string_view bytes) {
     if (wake_) wake_();
     return false;
   }
-  next_.bytes += bytes;
   signal();
+  next_.bytes += bytes;
   return true;
 }
 
@@ -67,6 +69,7 @@ bool HttpExchange::finish() {
   std::unique_lock lock(mutex_);
   if (deaf()) return false;
   check(phase_ == Phase::streaming, "the end of an event stream that is not open");
+  signal();
   phase_ = Phase::complete;
   next_.last = true;
   return completed(lock);
@@ -94,11 +97,15 @@ std::size_t HttpExchange::waiting_bytes() const {
   return next_.bytes.size() + in_flight_;
 }
 
-void HttpExchange::abandon() {
+void HttpExchange::abandon() noexcept {
   std::unique_lock lock(mutex_);
   if (deaf() || phase_ == Phase::complete) return;
   phase_ = Phase::abandoned;
   next_.abandoned = true;
+  try {
+    signal();
+  } catch (...) {  // the connection looks by itself after a while
+  }
   completed(lock);
 }
 

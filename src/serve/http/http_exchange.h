@@ -3,6 +3,7 @@
 // no sockets. Both sides share it, since either may be gone long before the other.
 //
 // Thread-safe; no call blocks. `wake` is called with the lock held and must only post; on_gone's callback without it.
+// Where `wake` throws, the call that wanted it has not happened, and may be made again; only abandon() has.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +32,7 @@ class HttpExchange {
   bool gone() const;
   std::size_t waiting_bytes() const;
   // Nobody is left who could finish it. Does nothing when it is complete or the client gone.
-  void abandon();
+  void abandon() noexcept;
 
   // What the connection has to send next. All of it is empty where nothing is new.
   struct Step {

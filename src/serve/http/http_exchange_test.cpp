@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <new>
 #include <stdexcept>
 #include <thread>
 #include <vector>
@@ -151,6 +152,50 @@ TEST(HttpExchange, ACallbackThatThrowsConcernsNobody) {
   HttpReply reply(counted.exchange);
   reply.on_gone([] { throw std::runtime_error("x"); });
   EXPECT_NO_THROW(counted.exchange->client_left());
+}
+
+// As when there is no memory for telling the connection.
+struct DeafExchange {
+  bool deaf = true;
+  int wakes = 0;
+  std::shared_ptr<HttpExchange> exchange = std::make_shared<HttpExchange>(100, [this] {
+    if (deaf) throw std::bad_alloc();
+    ++wakes;
+  });
+};
+
+TEST(HttpExchange, WhatCouldNotBeToldHasNotHappenedAndMayBeTriedAgain) {
+  DeafExchange told;
+  HttpReply reply(told.exchange);
+  EXPECT_THROW(reply.begin_events(), std::bad_alloc);
+  EXPECT_FALSE(told.exchange->take().begun);
+  told.deaf = false;
+  EXPECT_TRUE(reply.begin_events());
+  told.exchange->take();
+  told.deaf = true;
+  EXPECT_THROW(reply.write("x"), std::bad_alloc);
+  EXPECT_THROW(reply.finish(), std::bad_alloc);
+  told.deaf = false;
+  EXPECT_TRUE(reply.finish());
+  const HttpExchange::Step step = told.exchange->take();
+  EXPECT_EQ(step.bytes, "");
+  EXPECT_TRUE(step.last);
+  EXPECT_EQ(told.wakes, 2);
+}
+
+TEST(HttpExchange, AnAnswerThatCouldNotBeSentMayStillBeAnError) {
+  DeafExchange told;
+  HttpReply reply(told.exchange);
+  EXPECT_THROW(reply.send({.status = 200}), std::bad_alloc);
+  told.deaf = false;
+  EXPECT_TRUE(reply.send({.status = 500}));
+  EXPECT_EQ(told.exchange->take().whole->status, 500);
+}
+
+TEST(HttpExchange, AReplyIsAbandonedAlsoWhereThatCannotBeTold) {
+  DeafExchange told;
+  { const HttpReply reply(told.exchange); }
+  EXPECT_TRUE(told.exchange->take().abandoned) << "whoever looks finds it";
 }
 
 TEST(HttpExchange, TakesFromSeveralThreads) {

@@ -34,6 +34,9 @@ class HttpReply {
   // Bytes of the stream, whole events. A client that lets HttpLimits::outbox_bytes pile up counts as gone.
   bool write(std::string_view events) { return exchange_->write(events); }
   bool finish() { return exchange_->finish(); }
+  // Nobody will: the server answers with 500 in its place, or breaks the stream off. As when the last holder drops it,
+  // which whoever owns it by on_gone() never does.
+  void abandon() noexcept { exchange_->abandon(); }
 
   // Called once if the client is gone before the answer was complete: it closed the connection or its side of it, did
   // not take what was written, or the server was aborted. From the I/O thread, or at once from the caller's if it is

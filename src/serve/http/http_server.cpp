@@ -136,6 +136,8 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
 
  private:
   asio::awaitable<void> serve();
+  asio::awaitable<bool> serve_next(bool first, bool last);
+  asio::awaitable<void> apologise();
   asio::awaitable<Incoming> read_head(bool first);
   asio::awaitable<bool> wait_for_request(bool first);
   asio::awaitable<bool> serve_request(HttpHead head, bool last);
@@ -179,7 +181,8 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
 
   // Of the request that is being answered.
   HttpFrame frame_;
-  bool may_keep_ = false;  // the connection, after this answer
+  bool may_keep_ = false;   // the connection, after this answer
+  bool answering_ = false;  // some of an answer may have left
   std::shared_ptr<HttpExchange> exchange_;
   asio::steady_timer wake_{core_.io};  // cancelled when the exchange has something new
   asio::steady_timer look_{core_.io};
@@ -293,18 +296,17 @@ void HttpCore::close_listeners() {
   changed.notify_all();
 }
 
+// Connections are removed later, by their own coroutines: none leaves the list while it is walked.
 void HttpCore::drain() {
   draining = true;
-  const std::unordered_set<HttpConnection*> all = connections_;
-  for (HttpConnection* connection : all) connection->stop_reading();
   close_listeners();
+  for (HttpConnection* connection : connections_) connection->stop_reading();
 }
 
 void HttpCore::abort() {
   draining = true;
-  const std::unordered_set<HttpConnection*> all = connections_;
-  for (HttpConnection* connection : all) connection->abort();
   close_listeners();
+  for (HttpConnection* connection : connections_) connection->abort();
 }
 
 // ---- A connection's life -------------------------------------------------------------------------------------------
@@ -320,20 +322,48 @@ void HttpConnection::start() {
 }
 
 asio::awaitable<void> HttpConnection::serve() {
-  for (int number = 1;; ++number) {
-    Incoming incoming = co_await read_head(number == 1);
-    if (std::holds_alternative<std::monostate>(incoming)) co_return;
-    bool more = false;
-    if (const auto* refusal = std::get_if<HttpRefusal>(&incoming)) {
-      frame_ = {};
-      frame_.id = core_.ids.next();
-      co_await refuse_and_close(*refusal);
-    } else {
-      more = co_await serve_request(std::move(std::get<HttpHead>(incoming)), number >= limits().requests);
+  bool more = true;
+  for (int number = 1; more; ++number) {
+    bool failed = false;
+    try {
+      more = co_await serve_next(number == 1, number >= limits().requests);
+    } catch (...) {
+      failed = true;
+      more = false;
     }
-    if (!more) break;
+    if (failed) co_await apologise();
   }
   if (!left_) co_await linger();
+}
+
+// True: another request may follow.
+asio::awaitable<bool> HttpConnection::serve_next(bool first, bool last) {
+  frame_ = {};
+  answering_ = false;
+  Incoming incoming = co_await read_head(first);
+  if (std::holds_alternative<std::monostate>(incoming)) {
+    left_ = true;
+    co_return false;
+  }
+  if (auto* head = std::get_if<HttpHead>(&incoming)) co_return co_await serve_request(std::move(*head), last);
+  frame_.id = core_.ids.next();
+  co_await refuse_and_close(std::get<HttpRefusal>(incoming));
+  co_return false;
+}
+
+// The fault was ours, in the middle of a request. Who has heard nothing yet is told, who has is left.
+asio::awaitable<void> HttpConnection::apologise() {
+  if (exchange_) {
+    exchange_->client_left();
+    exchange_->detach();
+    exchange_.reset();
+  }
+  if (answering_ || !socket_.is_open()) {
+    break_off();
+    co_return;
+  }
+  if (frame_.id.empty()) frame_.id = core_.ids.next();
+  co_await refuse_and_close(no_answer(frame_.id));
 }
 
 // Whatever the application or the memory did, the connection ends in order.
@@ -566,6 +596,7 @@ asio::awaitable<std::optional<HttpRefusal>> HttpConnection::read_body(std::size_
 asio::awaitable<bool> HttpConnection::send_whole(const HttpResponse& response) {
   frame_.keep_alive = may_keep_ && !core_.draining;
   const std::string bytes = whole_answer(response, frame_);
+  answering_ = true;
   co_return co_await send(bytes);
 }
 
@@ -612,6 +643,7 @@ asio::awaitable<bool> HttpConnection::send_answer(std::shared_ptr<HttpExchange> 
       co_return false;
     }
     const std::string bytes = bytes_of(step);
+    answering_ = answering_ || !bytes.empty();
     const bool sent = co_await send(bytes);
     if (!sent) co_return false;
     if (step.last || step.abandoned) co_return true;
@@ -637,12 +669,13 @@ std::string HttpConnection::bytes_of(HttpExchange::Step& step) {
   return bytes;
 }
 
-// Waits for the application; in a stream not longer than proxies and clients can bear. False: the client is gone.
+// Waits for the application, in a stream not longer than proxies and clients can bear; and looks by itself after a
+// while, since a wake that found no memory did not come. False: the client is gone.
 asio::awaitable<bool> HttpConnection::wait_for_news() {
   error_code cancelled;
-  wake_.expires_at(streaming_ ? last_sent_ + limits().silence_time : ServerClock::time_point::max());
+  wake_.expires_at((streaming_ ? last_sent_ : ServerClock::now()) + limits().silence_time);
   co_await wake_.async_wait(awaiting(cancelled));
-  if (cancelled) co_return true;
+  if (cancelled || !streaming_) co_return true;
   const std::string comment = stream_piece(kEventComment, frame_);
   co_return co_await send(comment);
 }

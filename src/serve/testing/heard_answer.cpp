@@ -13,6 +13,7 @@ void HeardAnswer::begun() {
 }
 
 void HeardAnswer::prompt_scored(int choice, std::vector<Logprobs> logprobs) {
+  if (on_scored) on_scored();
   change([&] { scores_[choice] = std::move(logprobs); });
 }
 
@@ -26,6 +27,7 @@ bool HeardAnswer::piece(int choice, AnswerPiece piece, const ChoiceFigures&) {
 }
 
 void HeardAnswer::ended(int choice, EndedChoice ended) {
+  if (on_ended) on_ended();
   change([&] {
     texts_[choice] += ended.rest.text;
     ends_[choice] = std::move(ended);

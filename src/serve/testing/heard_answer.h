@@ -43,9 +43,12 @@ class HeardAnswer final : public AnswerListener {
   void ended(int choice, EndedChoice ended) override;
   void failed(const ApiError& error) override;
 
-  // Called on the engine thread, before it is remembered that the answer has begun, or that the n-th piece came.
+  // Called on the engine thread, before it is remembered that the answer has begun, that its prompt was scored, that
+  // the n-th piece came or that a choice ended. They may throw.
   std::function<void()> on_begun = {};
+  std::function<void()> on_scored = {};
   std::function<void(int n)> on_piece = {};
+  std::function<void()> on_ended = {};
   bool takes_pieces = true;
 
   // Within ten seconds; false: not.
