@@ -6,12 +6,14 @@ nothing but the standard library."""
 import concurrent.futures
 import contextlib
 import http.client
+import itertools
 import json
 import os
 import random
 import re
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -26,6 +28,13 @@ MODEL = str(DATA / "tiny" / "llama3.gguf")  # babbles, but reproducibly; has a c
 CACHE = tempfile.TemporaryDirectory()
 SLOW = ["--mode", "reference", "--draft", "none"]  # milliseconds for a token: an answer lasts until somebody ends it
 PLACE = tempfile.TemporaryDirectory()  # where it is started: a dump would lie here
+# As programs do, as they do when they crash, and as those do that have said all they had to say.
+LEAVING = (lambda client: client.close(), lambda client: reset(client), lambda client: client.shutdown(socket.SHUT_WR))
+
+
+def reset(client):
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    client.close()
 
 
 def environment(**more):
@@ -377,14 +386,39 @@ class Limits(unittest.TestCase):
     def test_a_client_that_leaves_frees_its_place(self):
         with Server(*SLOW, "--metrics", "--parallel", "1") as server:
             held = server.metric('kv_blocks{state="held"}')  # this mode sets some aside
-            for ends in (lambda client: client.close(), lambda client: client.shutdown(socket.SHUT_WR)):
-                with server.open_stream() as client:
-                    self.assertIn(b"200 OK", client.recv(100))
+            left = 0
+            for ends, stream in itertools.product(LEAVING, (True, False)):
+                with server.open_stream(stream=stream) as client:
                     server.wait_for(lambda: server.busy_slots() == 1, "it runs")
                     ends(client)
                     server.wait_for(lambda: server.busy_slots() == 0, "its place is free")
-            self.assertEqual(server.metric("requests_cancelled_total"), 2)
+                left += 1
+                self.assertEqual(server.metric("requests_cancelled_total"), left)
             self.assertEqual(server.metric('kv_blocks{state="held"}'), held)
+
+    def test_a_client_that_leaves_the_queue_touches_nobody(self):
+        with Server(*SLOW, "--metrics", "--parallel", "1") as server:
+            with server.open_stream(n=1) as running:
+                self.assertIn(b"200 OK", running.recv(100))
+                for left, (ends, stream) in enumerate(itertools.product(LEAVING, (True, False))):
+                    with server.open_stream(stream=stream) as waiting:
+                        server.wait_for(lambda: server.metric("num_requests_waiting") == 1, "it waits")
+                        ends(waiting)
+                        server.wait_for(lambda: server.metric("num_requests_waiting") == 0, "it has left")
+                    self.assertEqual(server.metric("requests_cancelled_total"), left + 1)
+                    self.assertEqual(server.busy_slots(), 1)
+                self.assertTrue(running.recv(1 << 16))
+
+    def test_a_client_that_leaves_a_server_that_ends_is_not_waited_for(self):
+        for ends in LEAVING:
+            with Server(*SLOW, "--parallel", "1", "--drain-seconds", "300") as server, server.open_stream() as running:
+                self.assertIn(b"200 OK", running.recv(100))
+                server.wait_for(lambda: server.busy_slots() == 1, "it runs")
+                server.process.send_signal(signal.SIGTERM)
+                time.sleep(0.1)
+                self.assertIsNone(server.process.poll())
+                ends(running)
+                self.assertEqual(server.wait(60), 0, server.lines)
 
     def test_a_full_queue_says_when_to_come_back(self):
         with Server(*SLOW, "--parallel", "1", "--queue", "1") as server:
