@@ -181,6 +181,26 @@ class Signals(unittest.TestCase):
                 self.assertRegex(err, f"^{line}$")
 
 
+class Devices(unittest.TestCase):
+    def device(self, *flags, **options):
+        result = generate("--json", "-n", "2", *flags, "hello", **options)
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        return json.loads(result.stdout)["device"]
+
+    def test_a_flag_beats_the_environment_which_beats_auto(self):
+        variables = {"ESPALIER_DEVICE": "reference"}
+        self.assertEqual(self.device(environment=variables), "reference")
+        self.assertEqual(self.device("--device", "cpu", environment=variables), "cpu")
+        self.assertEqual(self.device(), self.device("--device", "auto"))
+        wrong = generate("hello", environment={"ESPALIER_DEVICE": "tpu"})
+        self.assertEqual((wrong.returncode, wrong.stderr),
+                         (2, "espalier: ESPALIER_DEVICE: expected auto or cpu or reference or cuda, got 'tpu'\n"))
+
+    def test_an_instruction_set_means_the_cpu(self):
+        isa = json.loads(run("inspect", "--cpu", "--json").stdout)["cpu"]["supported"][0]
+        self.assertEqual(self.device("--isa", isa), "cpu")
+
+
 class Speculation(unittest.TestCase):
     FLAGS = ("--json", "-n", "24", "--ignore-eos", "--seed", "3")
 

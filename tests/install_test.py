@@ -74,6 +74,14 @@ class Installed(unittest.TestCase):
             result = self.program("one_answer", *arguments)
             self.assertEqual((result.returncode, result.stderr), (code, line))
 
+    def test_the_installed_program_can_judge_a_device(self):
+        if not (BUILD / "bin" / "digest_test").exists():
+            self.skipTest("built without the target selftest_programs")
+        result = run(self.prefix / "bin" / "espalier", "selftest", "--device", "reference", "--only", "digests",
+                     cwd=self.folder.name)
+        self.assertEqual((result.returncode, result.stderr), (0, ""), result.stdout)
+        self.assertRegex(result.stdout, r"digests +1 tests held")
+
     def test_pkg_config_gives_what_a_compiler_needs(self):
         environment = {"PKG_CONFIG_PATH": str(next(self.prefix.rglob("espalier.pc")).parent)}
         flags = run("pkg-config", "--cflags", "--libs", "espalier", environment=environment)

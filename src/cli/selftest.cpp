@@ -201,8 +201,8 @@ int run_selftest(const SelftestFlags& flags) {
 }  // namespace
 
 Command add_selftest(CLI::App& app) {
-  CLI::App* command = app.add_subcommand(
-      "selftest", "show that a device computes what it should, and how fast it is (docs/selftest.md)");
+  CLI::App* command =
+      app.add_subcommand("selftest", "show that a device computes what it should, and how fast (docs/selftest.md)");
   auto flags = std::make_shared<SelftestFlags>();
   command
       ->add_option("--device", flags->device, "what is judged: auto (a GPU, else cpu), cpu, reference, cuda or cuda:N")

@@ -20,18 +20,17 @@ constexpr std::string_view kHead = R"(<!DOCTYPE html>
 )";
 
 std::string value_text(const Json& value) {
-  if (value.is_null()) return "not known";
   if (value.is_boolean()) return value.get<bool>() ? "yes" : "no";
   return value.is_string() ? value.get<std::string>() : value.dump();
 }
 
-// Rows of an object; what it has inside goes below its name.
+// Rows of what is known of an object; what it has inside goes below its name.
 void add_facts(const Json& object, const std::string& prefix, Table& table) {
   for (const auto& [key, value] : object.items()) {
     const std::string name = prefix.empty() ? key : prefix + " " + key;
     if (value.is_object()) {
       add_facts(value, name, table);
-    } else {
+    } else if (!value.is_null()) {
       table.add({text_cell(name), text_cell(value_text(value))});
     }
   }
@@ -65,7 +64,7 @@ std::string parts_html(const SelftestReport& report) {
                               markup_text(test.name), markup_text(test.message));
   }
   for (const std::string& name : report.left_out) table.add({text_cell(name), {}, text_cell("left out"), {}, {}, {}});
-  return section("What held", to_html(table) + failures);
+  return section("What was judged", to_html(table) + failures);
 }
 
 Table step_table(const BenchResult& result) {
