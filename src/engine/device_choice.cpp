@@ -4,7 +4,9 @@
 
 #include <algorithm>
 
+#include "base/error.h"
 #include "cache/kv_memory.h"
+#include "device/named_device.h"
 #include "model/transformer.h"
 
 namespace espalier {
@@ -55,6 +57,13 @@ std::string lack_of_memory(const MemoryNeeds& needs, const cuda::DeviceInfo& gpu
       "are free",
       gib(needs.total()), gib(needs.weights), needs.positions, gib(needs.kv), gib(needs.workspace), gib(free),
       gib(all));
+}
+
+void check_room(const std::string& name, const MemoryNeeds& needs, const cuda::Devices& gpus) {
+  const auto gpu = std::ranges::find(gpus.gpus, device_number(name), &cuda::DeviceInfo::index);
+  if (gpu == gpus.gpus.end() || !gpu->problem.empty()) return;
+  if (const std::string lack = lack_of_memory(needs, *gpu); !lack.empty())
+    device_error("CUDA: {}: {}; try a smaller --context, or --device cpu", gpu_name(*gpu), lack);
 }
 
 DeviceChoice choose_device(const MemoryNeeds& needs, const cuda::Devices& gpus) {

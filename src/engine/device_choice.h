@@ -35,6 +35,10 @@ MemoryNeeds memory_needs(const ModelConfig& config, std::span<const TensorInfo> 
 // it fits.
 std::string lack_of_memory(const MemoryNeeds& needs, const cuda::DeviceInfo& gpu);
 
+// Throws DeviceError, in one line with the numbers, where the GPU that --device calls `name` has no room for the model.
+// One that is not there, or cannot be used, is left to whoever makes the device.
+void check_room(const std::string& name, const MemoryNeeds& needs, const cuda::Devices& gpus);
+
 struct DeviceChoice {
   std::string device = "cpu";  // as --device names it
   std::string remark = {};     // why it is the CPU although there is a GPU; empty: nothing to say

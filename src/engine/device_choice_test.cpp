@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include "base/error.h"
 #include "device/passing_device.h"
 #include "device/reference/reference_device.h"
 
@@ -116,6 +117,21 @@ TEST(MemoryNeeds, CountKeysAndValuesOfEveryPosition) {
 TEST(MemoryNeeds, FitWhereTheyAreFree) {
   EXPECT_EQ(lack_of_memory(kNeeds, gpu(0, kNeeds.total())), "");
   EXPECT_THAT(lack_of_memory(kNeeds, gpu(0, kNeeds.total() - 1)), HasSubstr("the model needs 9.5 GiB"));
+}
+
+TEST(CheckRoom, RefusesAGpuThatIsTooSmallInOneLineWithTheNumbers) {
+  const auto gpus = machine({gpu(0, 20 * kGiB), gpu(1, 9 * kGiB), gpu(2, 9 * kGiB, "too old")});
+  EXPECT_NO_THROW(check_room("cuda", kNeeds, gpus));
+  EXPECT_NO_THROW(check_room("cuda:2", kNeeds, gpus)) << "it is told why it cannot be used";
+  EXPECT_NO_THROW(check_room("cuda:3", kNeeds, gpus)) << "it is told that there is none";
+  try {
+    check_room("cuda:1", kNeeds, gpus);
+    ADD_FAILURE() << "no error";
+  } catch (const DeviceError& error) {
+    EXPECT_STREQ(error.what(),
+                 "CUDA: GPU 1, NVIDIA T9: the model needs 9.5 GiB (weights 8.0, KV of 8192 positions 1.0, workspace "
+                 "0.5), 9.0 of 24.0 GiB are free; try a smaller --context, or --device cpu");
+  }
 }
 
 // A device that adds float weights in an order of its own.

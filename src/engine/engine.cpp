@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <thread>
 
 #include "base/error.h"
@@ -41,15 +42,6 @@ MemoryNeeds needs_of(const OpenEngine& engine, const ModelConfig& config, DType 
   const std::unique_ptr<TensorSource> source = open_tensors(engine.path);
   return memory_needs(config, source->tensors(),
                       {.weights = engine.weights, .kv_type = kv_type, .positions = positions});
-}
-
-// Throws DeviceError, before anything is loaded, where a GPU that was named has no room for the model.
-void check_room(const std::string& name, const MemoryNeeds& needs, const cuda::Devices& gpus) {
-  const auto gpu = std::ranges::find(gpus.gpus, device_number(name), &cuda::DeviceInfo::index);
-  if (gpu == gpus.gpus.end() || !gpu->problem.empty()) return;  // whoever makes the device says so
-  if (const std::string lack = lack_of_memory(needs, *gpu); !lack.empty())
-    device_error("CUDA: GPU {}, {}: {}; a smaller --context or --device cpu needs less of it", gpu->index, gpu->name,
-                 lack);
 }
 
 // What "auto" comes to, and whether a GPU has room. On a machine without one nobody is asked anything.
