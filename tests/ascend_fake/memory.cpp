@@ -10,7 +10,13 @@ namespace {
 constexpr uint16_t kPoison = 0x7FFF;  // NaN as f16, bf16 and f32; huge as an integer
 
 void poison(uint8_t* bytes, size_t count, uint64_t address) {
-  for (size_t i = 0; i < count; ++i) bytes[i] = static_cast<uint8_t>((address + i) % 2 == 0 ? kPoison : kPoison >> 8);
+  const auto low = static_cast<uint8_t>(address % 2 == 0 ? kPoison : kPoison >> 8);
+  const auto high = static_cast<uint8_t>(address % 2 == 0 ? kPoison >> 8 : kPoison);
+  for (size_t i = 0; i + 1 < count; i += 2) {
+    bytes[i] = low;
+    bytes[i + 1] = high;
+  }
+  if (count % 2 == 1) bytes[count - 1] = low;
 }
 
 }  // namespace

@@ -66,31 +66,76 @@ Operand columns_first(const Operand& b) {
 // Sums over keys come from BatchMatMul, whose inner extent is a context there.
 using Dot = float (*)(std::span<const float>, std::span<const float>, const SumOrder&);
 
-void multiply(OpRun& run, const Product& product, const Shape& batch, Dot dot_product) {
-  std::vector<float> a = run.floats(product.a);
-  std::vector<float> b = run.floats(columns_first(product.b));
-  take_in(a, product.inputs);
-  take_in(b, product.inputs);
-  const int64_t rows = product.a.dim(-2);
-  const size_t inner = static_cast<size_t>(product.a.dim(-1));
-  const int64_t columns = product.b.dim(-1);
-  const Shape batch_a(product.a.dims.begin(), product.a.dims.end() - 2);
-  const Shape batch_b(product.b.dims.begin(), product.b.dims.end() - 2);
-  const std::vector<int64_t> from_a = broadcast_indices(batch_a.empty() ? Shape{1} : batch_a, batch);
-  const std::vector<int64_t> from_b = broadcast_indices(batch_b.empty() ? Shape{1} : batch_b, batch);
-  std::vector<SumOrder> orders;
-  for (int64_t row = 0; row < rows; ++row) orders.push_back(run.order(row, rows));
-  std::vector<float> y(static_cast<size_t>(product.y.elements()));
-  for (size_t m = 0; m < from_a.size(); ++m) {
-    for (int64_t column = 0; column < columns; ++column) {
-      const std::span<const float> right(b.data() + static_cast<size_t>(from_b[m] * columns + column) * inner, inner);
-      for (int64_t row = 0; row < rows; ++row) {
-        const std::span<const float> left(a.data() + static_cast<size_t>(from_a[m] * rows + row) * inner, inner);
-        const size_t place = (m * static_cast<size_t>(rows) + static_cast<size_t>(row)) * static_cast<size_t>(columns);
-        y[place + static_cast<size_t>(column)] = dot_product(left, right, orders[static_cast<size_t>(row)]);
+// Matrix by matrix of a batch, and of each some columns at a time: a vocabulary's weights are never all widened at
+// once.
+class Multiplication {
+ public:
+  Multiplication(OpRun& run, const Product& product, Dot dot_product)
+      : run_(run), product_(product), dot_(dot_product), b_(columns_first(product.b)), a_(run.floats(product.a)) {
+    take_in(a_, product.inputs);
+    run.need_written(product.b);
+    for (int64_t row = 0; row < rows_; ++row) orders_.push_back(run.order(row, rows_));
+    if (product.b.format == ACL_FORMAT_FRACTAL_NZ) converted_ = run.floats_of_any(b_);
+  }
+
+  void multiply(int64_t from_a, int64_t from_b, float* y) {
+    for (int64_t first = 0; first < columns_; first += kColumns) {
+      const int64_t count = std::min(kColumns, columns_ - first);
+      const std::vector<float> b = some_columns(from_b, first, count);
+      for (int64_t column = 0; column < count; ++column) {
+        for (int64_t row = 0; row < rows_; ++row) {
+          const float* left = a_.data() + (from_a * rows_ + row) * inner_;
+          y[row * columns_ + first + column] =
+              dot_({left, static_cast<size_t>(inner_)}, {b.data() + column * inner_, static_cast<size_t>(inner_)},
+                   orders_[static_cast<size_t>(row)]);
+        }
       }
     }
   }
+
+ private:
+  static constexpr int64_t kColumns = 64;
+
+  std::vector<float> some_columns(int64_t matrix, int64_t first, int64_t count) {
+    if (!converted_.empty())
+      return {converted_.begin() + first * inner_, converted_.begin() + (first + count) * inner_};
+    Operand columns = b_;
+    for (size_t i = b_.dims.size() - 2; i-- > 0; matrix /= b_.dims[i])
+      columns.offset += matrix % b_.dims[i] * b_.strides[i];
+    const size_t last = b_.dims.size() - 1;
+    columns.offset += first * b_.strides[last - 1];
+    columns.dims = {count, inner_};
+    columns.strides = {b_.strides[last - 1], b_.strides[last]};
+    std::vector<float> values = run_.floats_of_any(columns);
+    take_in(values, product_.inputs);
+    return values;
+  }
+
+  OpRun& run_;
+  const Product& product_;
+  Dot dot_;
+  Operand b_;
+  std::vector<float> a_;
+  std::vector<float> converted_;
+  std::vector<SumOrder> orders_;
+  int64_t rows_ = product_.a.dim(-2);
+  int64_t inner_ = product_.a.dim(-1);
+  int64_t columns_ = product_.b.dim(-1);
+};
+
+// The matrix of every place of the batch.
+std::vector<int64_t> matrices(const Operand& operand, const Shape& batch) {
+  const Shape own(operand.dims.begin(), operand.dims.end() - 2);
+  return broadcast_indices(own.empty() ? Shape{1} : own, batch);
+}
+
+void multiply(OpRun& run, const Product& product, const Shape& batch, Dot dot_product) {
+  Multiplication multiplication(run, product, dot_product);
+  const std::vector<int64_t> from_a = matrices(product.a, batch);
+  const std::vector<int64_t> from_b = matrices(product.b, batch);
+  std::vector<float> y(static_cast<size_t>(product.y.elements()));
+  const size_t one = y.size() / from_a.size();
+  for (size_t m = 0; m < from_a.size(); ++m) multiplication.multiply(from_a[m], from_b[m], y.data() + m * one);
   if (product.round_to_f16) take_in(y, Inputs::kF16);
   run.store(product.y, y);
 }
