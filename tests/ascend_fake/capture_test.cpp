@@ -160,6 +160,16 @@ TEST_F(Capturing, F47WhatAnotherOpWroteSinceMayBeRead) {
   EXPECT_EQ(op(aclnnSiluGetWorkspaceSize, aclnnSilu, to_, to_), 0);
 }
 
+TEST_F(Capturing, F47AGraphMayUseTheScratchOfOneThatWasNotReplayedYet) {
+  const auto through_y = [&] {
+    EXPECT_EQ(twice(), 0);
+    EXPECT_EQ(op(aclnnSiluGetWorkspaceSize, aclnnSilu, to_, to_), 0);
+  };
+  aclmdlRI first = begin_and_end_capture(through_y);
+  begin_and_end_capture(through_y);
+  EXPECT_EQ(aclmdlRIExecuteAsync(first, stream), 0);
+}
+
 TEST_F(Capturing, F48ReplayAfterAnOperandWasFreedIsAViolation) {
   aclmdlRI graph = captured_twice();
   EXPECT_EQ(aclrtFree(x_), 0);

@@ -147,6 +147,7 @@ void matmul(OpCall& op, const Product& chosen, int8_t math, Dot dot_product) {
   op.need(a.rank() >= 2 && b.rank() >= 2 && a.rank() <= 6 && b.rank() <= 6, "matrices of another rank");
   op.need(a.dim(-1) == b.dim(-2), "inner extents " + std::to_string(a.dim(-1)) + " and " + std::to_string(b.dim(-2)));
   choose_inputs(op, product, math);
+  op.violation(28, !product.y.dense(), "a strided output, of which nobody knows whether it works");
   const Shape batch_a(a.dims.begin(), a.dims.end() - 2);
   const Shape batch_b(b.dims.begin(), b.dims.end() - 2);
   const Shape batch = broadcast(op, batch_a, batch_b);

@@ -216,7 +216,8 @@ aclnnStatus aclnnAllGetWorkspaceSize(const aclTensor* self, const aclIntArray* d
     const Operand x = op.in(self, "self");
     const Shape dims = op.integers(dim, "dim");
     const Operand y = op.out(out, "out");
-    op.need((x.type == ACL_BOOL || x.type == ACL_UINT8) && x.type == y.type, "not BOOL or u8, in and out");
+    op.need(x.type == ACL_BOOL || x.type == ACL_UINT8, "neither BOOL nor u8");
+    op.need(y.type == ACL_BOOL || y.type == x.type, "the output is neither BOOL nor like the input");
     const Reduction shape = reduction(op, x, dims, keepdim, y);
     op.runs([=](OpRun& run) {
       run.store(y, best_of_rows(run.truths(shape.turned), shape, [](uint8_t a, uint8_t b) { return std::min(a, b); }));

@@ -144,6 +144,15 @@ TEST_F(Operators, F28MmRefusesWhatDoesNotFit) {
   expect_only(28);
 }
 
+TEST_F(Operators, F28AndF16AStridedOutputOfMmOrAGatherIsAViolation) {
+  aclTensor* a = floats({2, 2}, {1, 2, 3, 4});
+  const auto strided = [&] { return view(ACL_FLOAT, {2, 2}, {3, 1}, 0, memory(64)); };
+  EXPECT_EQ(op(aclnnMmGetWorkspaceSize, aclnnMm, a, a, strided(), KEEP_DTYPE), 0);
+  expect_only(28);
+  EXPECT_EQ(op(aclnnIndexSelectGetWorkspaceSize, aclnnIndexSelect, a, 0, i32({2}, {1, 0}), strided()), 0);
+  expect_only(16);
+}
+
 TEST_F(Operators, F28F32OutOf16BitsIsASwitchOfTheProfile) {
   const auto multiply = [&] {
     aclTensor* a = tensor(ACL_FLOAT16, {2, 3}, cast_up(ACL_FLOAT16, {1, 2, 3, 4, 5, 6}));

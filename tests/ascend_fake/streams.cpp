@@ -60,14 +60,17 @@ void check_stream_races(Fake& fake, const void* self, const Entry& entry) {
   }
 }
 
-void drop_unread_results(Fake& fake, const Entry& entry) {
+// F47: what a graph will write is nobody's to read before its first replay, unless somebody else wrote it since.
+void check_unread_results(Fake& fake, const Entry& entry) {
   for (auto& [id, graph] : fake.graphs.objects()) {
     if (graph.unread.empty()) continue;
-    if (overlap(*entry.reads, graph.unread)) {
-      fake.ledger.violation(
-          47, "reads the result of a captured op before the first replay; captured at " + described(graph.origin));
+    for (const auto& task : entry.tasks) {
+      if (overlap(task->reads, graph.unread)) {
+        fake.ledger.violation(
+            47, "reads the result of a captured op before the first replay; captured at " + described(graph.origin));
+      }
+      graph.unread = without(graph.unread, task->writes);
     }
-    graph.unread = without(graph.unread, *entry.writes);
   }
 }
 
@@ -136,7 +139,7 @@ void enqueue(Fake& fake, const void* handle, Entry entry) {
   entry.origin = fake.ledger.current();
   entry.number = ++stream.issued;
   check_stream_races(fake, handle, entry);
-  drop_unread_results(fake, entry);
+  check_unread_results(fake, entry);
   for (const auto& task : entry.tasks) entry.checksums.push_back(checksum(task->host_sources));
   for (const auto& task : entry.tasks) poison_targets(*task);
   stream.clock[handle] = entry.number;
