@@ -70,7 +70,7 @@ class Selftest {
     begin();
     const InterruptGuard interrupt;
     const auto cancelled = [&] { return interrupt.interrupted(); };
-    for (const SelftestPart& part : parts_asked_for(flags_))
+    for (const SelftestPart& part : parts_)
       if (!run_tests(part, cancelled)) throw Interrupted();
     if (asked_for(flags_, kSpeed) && !measure(cancelled)) throw Interrupted();
     return end();
@@ -87,14 +87,19 @@ class Selftest {
   void begin() {
     const cuda::Devices gpus = cuda::list_devices();
     device_ = device_of(flags_, gpus);
-    const auto device = make_named_device(device_, {.threads = thread_count(flags_.engine.threads)});
+    const auto device = make_named_device(
+        device_, {.threads = thread_count(flags_.engine.threads), .ascend = ascend_library(process_environment)});
     report_.date = utc_text(UtcForm::record);
     report_.device = device_facts(device_, *device, gpus);
     report_.title = device_title(report_.device);
     report_.build = build_facts();
     report_.machine = machine_json();
+    parts_ = parts_asked_for(flags_);
+    std::erase_if(parts_, [&](const SelftestPart& part) { return part.of_bits && !device->row_independent(); });
     for (const std::string& name : part_names())
-      if (!asked_for(flags_, name)) report_.left_out.push_back(name);
+      if (!asked_for(flags_, name) ||
+          (name != kSpeed && std::ranges::find(parts_, name, &SelftestPart::name) == parts_.end()))
+        report_.left_out.push_back(name);
     say(fmt::format("espalier {} on {}\n", report_.build["version"].get<std::string>(), report_.title));
   }
 
@@ -150,6 +155,7 @@ class Selftest {
     EngineOptions options = flags_.engine;
     options.places = process_places();
     options.modes.device = AskedMode{device_, "--device"};
+    options.ascend = ascend_library(process_environment);
     options.timed_ops = true;
     OpenEngine engine;
     const double load_seconds = seconds_of([&] { engine = open_engine(options, &screen_); });
@@ -173,6 +179,7 @@ class Selftest {
   SelftestPlaces places_;
   Screen screen_;
   std::string device_;
+  std::vector<SelftestPart> parts_;
   SelftestReport report_;
 };
 
@@ -205,7 +212,8 @@ Command add_selftest(CLI::App& app) {
       app.add_subcommand("selftest", "show that a device computes what it should, and how fast (docs/selftest.md)");
   auto flags = std::make_shared<SelftestFlags>();
   command
-      ->add_option("--device", flags->device, "what is judged: auto (a GPU, else cpu), cpu, reference, cuda or cuda:N")
+      ->add_option("--device", flags->device,
+                   "what is judged: auto (a GPU, else cpu), cpu, reference, cuda, cuda:N, ascend or ascend:N")
       ->capture_default_str()
       ->type_name("NAME");
   command->add_option("--json", flags->json, "write all results to this file as one JSON object")->type_name("FILE");

@@ -19,6 +19,7 @@ struct SelftestPart {
   std::string_view program;
   std::string_view filter;  // of GoogleTest
   std::string_view shows;
+  bool of_bits = true;  // only where a row has the same bits in any company
 };
 // In the order in which they run.
 std::span<const SelftestPart> selftest_parts();

@@ -1,6 +1,7 @@
 #include "device/conformance/conformance.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <numeric>
 #include <set>
 
@@ -61,8 +62,23 @@ std::vector<DeviceUnderTest> all_devices() {
   return devices;
 }
 
+// An NPU has orders of its own; CANN is where the environment says, as for the program itself.
+DeviceUnderTest judged_npu(const std::string& name) {
+  const auto variable = [](const char* key) {
+    const char* const value = std::getenv(key);
+    return std::string(value == nullptr ? "" : value);
+  };
+  const ascend::LibraryOptions library{.home = variable("ASCEND_HOME_PATH"),
+                                       .library = variable("ESPALIER_ASCEND_LIBRARY")};
+  return {.name = "ascend",
+          .make = [=] { return make_named_device(name, {.ascend = library}); },
+          .any_alignment = false,
+          .exact = false};
+}
+
 // "cpu" is judged with every instruction set and several numbers of threads, so is "reference"; others have one form.
 std::vector<DeviceUnderTest> devices_judged(const std::string& name, const std::string& kind) {
+  if (kind == "ascend") return {judged_npu(name)};
   std::vector<DeviceUnderTest> devices = all_devices();
   std::erase_if(devices, [&](const DeviceUnderTest& device) {
     return device.name != kind && !device.name.starts_with(kind + "_");
