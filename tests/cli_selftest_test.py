@@ -179,7 +179,7 @@ class Selftest(unittest.TestCase):
         self.assertIn("everything held", result.stderr)
 
     def test_wrong_flags_are_one_line_and_exit_code_2(self):
-        self.refused("--device: expected auto or cpu or reference or cuda, got 'tpu'", "--device", "tpu")
+        self.refused("--device: expected auto or cpu or reference or cuda or ascend, got 'tpu'", "--device", "tpu")
         self.refused("--only", "--only", "everything")
         self.refused("--nonsense", "--nonsense")
         self.refused("only one of them can be -", "--json", "-", "--page", "-")

@@ -194,7 +194,7 @@ class Devices(unittest.TestCase):
         self.assertEqual(self.device(), self.device("--device", "auto"))
         wrong = generate("hello", environment={"ESPALIER_DEVICE": "tpu"})
         self.assertEqual((wrong.returncode, wrong.stderr),
-                         (2, "espalier: ESPALIER_DEVICE: expected auto or cpu or reference or cuda, got 'tpu'\n"))
+                         (2, "espalier: ESPALIER_DEVICE: expected auto or cpu or reference or cuda or ascend, got 'tpu'\n"))
 
     def test_an_instruction_set_means_the_cpu(self):
         isa = json.loads(run("inspect", "--cpu", "--json").stdout)["cpu"]["supported"][0]
