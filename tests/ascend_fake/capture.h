@@ -60,6 +60,10 @@ struct TaskGroup {
   size_t index = 0;
 };
 
+// The capture of this stream; refuses where there is none.
+Capture& capture_of(Fake& fake, const void* stream);
+// What the steps of a graph read and write, and how its operands are laid out now.
+void gather_bytes(Fake& fake, Graph& graph);
 // A task issued to a capturing stream.
 void record(Fake& fake, Capture& capture, const void* stream, std::shared_ptr<const Task> task);
 // The capture of this stream cannot become a graph any more; throws the refusal.

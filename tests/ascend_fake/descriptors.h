@@ -46,6 +46,9 @@ struct Operand {
   // Dense, but for its last two dimensions, which may be swapped.
   bool transposed() const;
   bool same_view(const Operand& other) const;
+  // So many elements of the storage, from this one on.
+  Range range(int64_t first, int64_t count) const;
+  int64_t last_element() const;
   // The bytes of its elements; of a very ragged view the range from its first to its last byte.
   Ranges bytes() const;
   // Two of its elements are the same memory.

@@ -64,6 +64,7 @@ struct Fake {
   std::vector<std::string> live_objects(int32_t device);
 };
 Fake& fake();
+AscendFakeOptions default_options();
 
 // What belongs to the calling thread.
 struct ThreadState {
