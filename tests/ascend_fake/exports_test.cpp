@@ -1,8 +1,14 @@
 // F4 and F60: which symbols the libraries export, as dlsym sees them.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
 
 namespace ascend_fake {
 namespace {
@@ -38,6 +44,27 @@ TEST(Exports, F4TheLibraryOfAVersionAnswersWithItsVersion) {
   EXPECT_EQ(version(&major, &minor, &patch), 0);
   EXPECT_EQ(minor, 13);
   EXPECT_EQ(finalise(), 0);
+}
+
+// A process of its own: leaves a call before aclInit behind it, and ends.
+[[noreturn]] void break_a_rule_and_exit(const std::string& report) {
+  setenv("ASCEND_FAKE", "seed=3 soc_name=Ascend310P3", 1);
+  setenv("ASCEND_FAKE_REPORT", report.c_str(), 1);
+  void* handle = dlopen(ASCEND_FAKE_8_5, RTLD_LAZY | RTLD_LOCAL);
+  reinterpret_cast<int (*)(uint32_t*)>(dlsym(handle, "aclrtGetDeviceCount"))(nullptr);
+  reinterpret_cast<int (*)(const char*)>(dlsym(handle, "aclInit"))(nullptr);
+  const std::string name = reinterpret_cast<const char* (*)()>(dlsym(handle, "aclrtGetSocName"))();
+  std::exit(name == "Ascend310P3" ? 0 : 1);
+}
+
+TEST(Exports, AProcessThatCannotCallResetIsToldByItsEnvironmentAndReportsAtItsEnd) {
+  const std::string report = testing::TempDir() + "ascend_fake_report_" + std::to_string(getpid());
+  EXPECT_EXIT(break_a_rule_and_exit(report), testing::ExitedWithCode(0), "");
+  std::stringstream text;
+  text << std::ifstream(report).rdbuf();
+  std::filesystem::remove(report);
+  EXPECT_NE(text.str().find("violation F1 at call 1 (aclrtGetDeviceCount)"), std::string::npos) << text.str();
+  EXPECT_NE(text.str().find("calls 3"), std::string::npos) << text.str();
 }
 
 TEST(Exports, F60NothingOfTheEngineIsInside) {

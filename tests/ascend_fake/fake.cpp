@@ -63,10 +63,9 @@ void read_environment(AscendFakeOptions& options, std::string& soc_name) {
 
 // Written at the end of the process, for a test that sees it from outside only.
 void write_report() {
-  const char* path = std::getenv("ASCEND_FAKE_REPORT");
-  if (path == nullptr) return;
   Fake& f = fake();
-  std::ofstream file(path);
+  if (f.report_path.empty()) return;
+  std::ofstream file(f.report_path);
   for (const Violation& violation : f.ledger.violations()) file << "violation " << violation.text << "\n";
   for (const std::string& object : f.live_objects(-1)) file << "alive " << object << "\n";
   file << "calls " << f.ledger.calls() << "\nsynchronisations " << f.counters.synchronisations << "\nlaunches "
@@ -101,6 +100,7 @@ Fake::Fake() {
   read_environment(chosen, soc);
   chosen.soc_name = soc.c_str();
   reset(chosen);
+  if (const char* path = std::getenv("ASCEND_FAKE_REPORT")) report_path = path;
   std::atexit(write_report);
 }
 

@@ -30,6 +30,7 @@ struct Fake {
   std::mutex mutex;
   AscendFakeOptions options{};
   std::string soc_name;
+  std::string report_path;  // empty: no report
   bool initialised = false;
   uint64_t epoch = 0;  // counts resets, so that threads forget their contexts
   bool warm = false;
