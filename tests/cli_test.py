@@ -630,6 +630,45 @@ class Chat(unittest.TestCase):
         return data
 
 
+class Ascend(unittest.TestCase):
+    """On the recording fake of the API; what it finds wrong is in its report."""
+
+    def run_on_fake(self, *arguments, seed=0, code=0):
+        with tempfile.TemporaryDirectory() as folder:
+            report = Path(folder) / "report"
+            library = ESPALIER.resolve().parent.parent / "tests" / "ascend_fake" / "libascend_fake.so"
+            result = run(*arguments, environment={"ESPALIER_ASCEND_LIBRARY": str(library), "ASCEND_FAKE": f"seed={seed}",
+                                                  "ASCEND_FAKE_REPORT": str(report)})
+            self.assertEqual(result.returncode, code, result.stderr)
+            found = [line for line in report.read_text().splitlines() if line.startswith(("violation", "alive"))]
+            self.assertEqual(found, [])
+        return result
+
+    def test_inspect_lists_the_card_and_what_weights_take_there(self):
+        devices = json.loads(self.run_on_fake("inspect", "--devices", "--json").stdout)["devices"]
+        self.assertEqual(devices["ascend:0"]["name"], "Ascend910B4")
+        self.assertFalse(devices["ascend:0"]["row_independent"])
+        weights = json.loads(run("inspect", "--json", MODEL).stdout)["weights"]
+        self.assertGreater(weights["bytes_on_ascend"], 0)
+
+    def test_generate_gives_the_text_of_the_cpu_and_says_what_the_device_cannot_promise(self):
+        given = ("generate", "--model", MODEL, "-n", "12", "--ignore-eos", "hello")
+        result = self.run_on_fake(*given, "--device", "ascend")
+        self.assertRegex(result.stderr, r"^espalier: the device ascend \(fake\) is not row independent: [^\n]*\n$")
+        self.assertEqual(result.stdout, run(*given).stdout)
+
+    def test_compare_counts_near_ties(self):
+        given = ("compare", "--json", "--model", MODEL, "-n", "24", "--ignore-eos", "--draft", "ngram", "--device", "ascend")
+        answer = json.loads(self.run_on_fake(*given, "hello hello hello", seed=5).stdout)
+        self.assertTrue(answer["equal_outside_near_ties"])
+
+    def test_what_needs_independent_rows_is_refused(self):
+        refused = self.run_on_fake("serve", "--model", MODEL, "--device", "ascend", "--port", "0", code=2)
+        self.assertIn("--allow-batch-variance", refused.stderr)
+        refused = self.run_on_fake("generate", "--model", MODEL, "--device", "ascend", "--mask", "list", "hello", code=2)
+        self.assertIn("--mask list with --device ascend: this device needs the dense mask", refused.stderr)
+
+
 class OtherCommands(unittest.TestCase):
     def test_inspect_tells_what_is_in_a_model(self):
         readable = run("inspect", MODEL)
@@ -650,6 +689,10 @@ class OtherCommands(unittest.TestCase):
             refused = run("generate", "--model", MODEL, "--device", "cuda", "hello")
             self.assertEqual((refused.returncode, refused.stdout), (1, ""))
             self.assertEqual(refused.stderr, f"espalier: CUDA: {devices['cuda']['problem']}\n")
+        if "problem" in devices["ascend"]:
+            refused = run("generate", "--model", MODEL, "--device", "ascend", "hello")
+            self.assertEqual((refused.returncode, refused.stdout), (1, ""))
+            self.assertEqual(refused.stderr, f"espalier: Ascend: {devices['ascend']['problem']}\n")
 
     def test_tokenize_shows_ids_and_text(self):
         tokens = json.loads(run("tokenize", "--model", MODEL, "--json", "hello <|im_end|>").stdout)

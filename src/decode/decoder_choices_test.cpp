@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "decode/scheduler.h"
 #include "device/checked/checked_device.h"
+#include "device/passing_device.h"
 #include "device/reference/reference_device.h"
 
 namespace espalier {
@@ -140,6 +141,16 @@ TEST_F(DecoderChoicesTest, ADeviceThatPrefersADenseMaskGetsOneWhereThereIsATreeT
   EXPECT_EQ(choices_with_buckets({}, drafted({})).form.mask, MaskForm::dense);
   EXPECT_EQ(choices_with_buckets({}).form.mask, MaskForm::list);
   EXPECT_EQ(choices_with_buckets({.mask = MaskChoice::list}, drafted({})).form.mask, MaskForm::list);
+}
+
+TEST_F(DecoderChoicesTest, ADeviceThatNeedsADenseMaskAlwaysGetsOne) {
+  struct MaskedDevice final : PassingDevice {
+    using PassingDevice::PassingDevice;
+    bool needs_dense_mask() const override { return true; }
+  };
+  const MaskedDevice masked(*device_);
+  EXPECT_EQ(decoder_choices(config_, masked, {}, {}).form.mask, MaskForm::dense);
+  EXPECT_THROW(decoder_choices(config_, masked, {.mask = MaskChoice::list}, {}), InputError);
 }
 
 }  // namespace

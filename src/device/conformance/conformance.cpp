@@ -25,7 +25,7 @@ constexpr CheckedOptions kAscend{.profile = CheckedProfile::ascend};
 
 // --gtest_random_seed=N, so that a script can try many.
 std::uint64_t gtest_seed() {
-  return static_cast<std::uint64_t>(testing::UnitTest::GetInstance()->random_seed());
+  return static_cast<std::uint64_t>(GTEST_FLAG_GET(random_seed));
 }
 
 DeviceUnderTest ascend_fake(const std::string& name, std::uint64_t (*seed)()) {
