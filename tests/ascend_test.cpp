@@ -186,6 +186,25 @@ TEST_F(AscendEngine, WhereSumsDependOnRowsSpeculationChangesTokensOnlyAtNearTies
   }
 }
 
+TEST_F(AscendEngine, WhereSumsHaveOneOrderAnAnswerInCompanyIsTheOneGivenAlone) {
+  const auto npu = open(seeded(0));
+  const Transformer model = load_tiny(*npu, {"llama3"});
+  for (const AttentionOp attention : {AttentionOp::fused, AttentionOp::eager}) {
+    std::vector<Tokens> prompts, alone;
+    for (std::size_t length : {3, 70, 131}) {
+      Tokens& prompt = prompts.emplace_back(prompt_of(model));
+      prompt.resize(length);
+      alone.push_back(
+          Batch(model, {.context = kContext, .attention = attention}).generate(prompt, {.max_tokens = 8}).tokens);
+    }
+    Batch batch(model, {.context = kContext, .parallel = 3, .attention = attention});
+    std::vector<GenerateRequest> requests;
+    for (const Tokens& prompt : prompts) requests.push_back({.prompt = prompt, .options = {.max_tokens = 8}});
+    const std::vector<GenerateResult> together = batch.generate(requests);
+    for (std::size_t i = 0; i < prompts.size(); ++i) EXPECT_EQ(together[i].tokens, alone[i]);
+  }
+}
+
 TEST_F(AscendEngine, ARecordedStepGivesWhatItsOpsGive) {
   Tokens op_by_op;
   {

@@ -28,7 +28,8 @@ namespace espalier {
 struct OpenOptions {
   int threads = 0;               // 0: one per core
   std::int64_t context = 0;      // positions of a conversation; 0: what the model was made for, at most 8192
-  // Or "reference": plain loops, the same bits, slowly; "cuda", "cuda:1": a GPU; "auto": a GPU that has room, else cpu.
+  // Or "reference": plain loops, the same bits, slowly; "cuda", "cuda:1": a GPU; "auto": a GPU that has room, else cpu;
+  // "ascend", "ascend:1": an NPU, whose texts may depend on what is computed beside them.
   std::string device = "cpu";
   std::string kv = "f16";        // element type of the KV memory: "f16", "bf16" or "f32"
   std::string weights = "file";  // as in the file, widened to "f32", or quantised to "q8_0"
