@@ -644,6 +644,12 @@ class Ascend(unittest.TestCase):
             self.assertEqual(found, [])
         return result
 
+    def test_a_selftest_judges_it_within_bounds_and_measures_no_fake(self):
+        result = self.run_on_fake("selftest", "--device", "ascend", "--only", "digests,speed")
+        self.assertIn("on ascend (fake), ", result.stdout)
+        self.assertIn("not measured: a fake says nothing of a card's speed", result.stdout)
+        self.assertIn("left out: conformance, digests, invariance, lossless", result.stdout)
+
     def test_inspect_lists_the_card_and_what_weights_take_there(self):
         devices = json.loads(self.run_on_fake("inspect", "--devices", "--json").stdout)["devices"]
         self.assertEqual(devices["ascend:0"]["name"], "Ascend910B4")

@@ -84,7 +84,10 @@ Json device_facts(const std::string& name, const Device& device, const cuda::Dev
 }
 
 std::string device_title(const Json& facts) {
-  const auto name = facts.at("device").get<std::string>();
+  auto name = facts.at("device").get<std::string>();
+  const auto kind = facts.at("kind").get<std::string>();
+  const auto plain = name.substr(0, name.find(':'));
+  if (kind.starts_with(plain)) name += kind.substr(plain.size());  // "ascend (fake)"
   if (!facts.at("gpu").is_null()) return fmt::format("{}, {}", name, facts["gpu"]["name"].get<std::string>());
   const auto isa = facts.at("isa").get<std::string>();
   return isa == "portable" ? name : fmt::format("{}, {}", name, isa);

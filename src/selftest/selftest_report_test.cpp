@@ -103,6 +103,11 @@ TEST(DeviceFacts, SayWhatADeviceIs) {
   const nlohmann::ordered_json second = device_facts("cuda:1", *cpu, gpus);
   EXPECT_EQ(second["driver"], "13.0");
   EXPECT_EQ(device_title(second), "cuda:1, B");
+  nlohmann::ordered_json fake = facts;
+  fake["device"] = "ascend:1";
+  fake["kind"] = "ascend (fake)";
+  fake["isa"] = "Ascend910B4";
+  EXPECT_EQ(device_title(fake), "ascend:1 (fake), Ascend910B4");
 }
 
 }  // namespace

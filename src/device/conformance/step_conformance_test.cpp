@@ -165,6 +165,7 @@ std::vector<DeviceUnderTest> devices_that_compute() {
   return devices;
 }
 
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(StepConformance);
 INSTANTIATE_TEST_SUITE_P(Devices, StepConformance,
                          testing::Combine(testing::ValuesIn(devices_that_compute()),
                                           testing::Values(DType::q4_1, DType::q8_0, DType::q6_k, DType::f16)),
