@@ -47,8 +47,13 @@ bool fails_now() {
   return false;
 }
 
+// Null: there is none.
+void* allocated(std::size_t size) {
+  return fails_now() ? nullptr : std::malloc(size > 0 ? size : 1);
+}
+
 void* allocate(std::size_t size) {
-  void* const memory = fails_now() ? nullptr : std::malloc(size > 0 ? size : 1);
+  void* const memory = allocated(size);
   if (memory == nullptr) throw std::bad_alloc();
   return memory;
 }
@@ -77,6 +82,12 @@ void* operator new(std::size_t size) {
 void* operator new[](std::size_t size) {
   return espalier::allocate(size);
 }
+void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
+  return espalier::allocated(size);
+}
+void* operator new[](std::size_t size, const std::nothrow_t&) noexcept {
+  return espalier::allocated(size);
+}
 void operator delete(void* memory) noexcept {
   std::free(memory);
 }
@@ -87,5 +98,11 @@ void operator delete(void* memory, std::size_t) noexcept {
   std::free(memory);
 }
 void operator delete[](void* memory, std::size_t) noexcept {
+  std::free(memory);
+}
+void operator delete(void* memory, const std::nothrow_t&) noexcept {
+  std::free(memory);
+}
+void operator delete[](void* memory, const std::nothrow_t&) noexcept {
   std::free(memory);
 }
