@@ -193,10 +193,10 @@ class Selftest(unittest.TestCase):
 
 
 class RealPrograms(unittest.TestCase):
-    def test_the_reference_device_has_the_pinned_digests(self):
+    def test_the_cpu_has_the_pinned_digests(self):
         if not (ESPALIER.parent / "digest_test").exists():
             self.skipTest("build the target selftest_programs")
-        result = subprocess.run([str(ESPALIER), "selftest", "--device", "reference", "--only", "digests"],
+        result = subprocess.run([str(ESPALIER), "selftest", "--device", "cpu", "--only", "digests"],
                                 capture_output=True, text=True, timeout=600, env=environment())
         self.assertEqual((result.returncode, result.stderr), (0, ""), result.stdout)
         self.assertRegex(result.stdout, r"digests +1 tests held")
