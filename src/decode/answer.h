@@ -45,7 +45,7 @@ struct Answer {
   std::optional<SequenceId> sequence = {};
   std::int64_t length = 0;       // committed positions: the first tokens of the path
   std::int64_t published = 0;    // of those, in blocks that others may find
-  bool keeps_to_itself = false;  // others have computed the same: it publishes nothing for now
+  bool keeps_to_itself = false;  // others have computed the same: it publishes nothing before it ends
   bool again = false;            // the last of them is computed once more
   std::vector<std::unique_ptr<DraftSequence>> drafts = {};  // by drafter; null: it hears nothing of this sequence
   bool tapped = false;                                      // one of them wants the teacher's taps

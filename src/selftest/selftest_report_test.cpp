@@ -16,7 +16,7 @@ Figure figure(const char* name, std::int64_t rows, std::int64_t context, double 
 }
 
 BenchResult some_figures() {
-  BenchResult result{.model = "/home/somebody/models/tiny.gguf", .device = "cuda", .isa = "sm_9.0", .draft = "none"};
+  BenchResult result{.model = "models/of/somebody/tiny.gguf", .device = "cuda", .isa = "sm_9.0", .draft = "none"};
   result.sizes = {.rows = {1, 8}, .contexts = {128}};
   result.figures = {figure("step", 1, 128, 0.002), figure("step", 8, 128, 0.004),
                     figure("plain_decoding", 0, 128, 0.0025), figure("prefill", 512, 0, 0.1)};
