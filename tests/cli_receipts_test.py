@@ -150,6 +150,8 @@ class Receipts(unittest.TestCase):
         self.expect_verified("-", text=events)
         chat["choices"][0]["message"]["content"] = answer + "!"
         self.expect_one_line(chat, 1, "NOT VERIFIED: the text beside it is not what its tokens say")
+        chat["choices"][0]["message"]["content"] = ""
+        self.expect_one_line(chat, 1, "NOT VERIFIED: the text beside it is not what its tokens say")
 
     def test_json_has_the_verdicts(self):
         receipt = self.receipt_of("--ignore-eos")

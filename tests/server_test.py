@@ -432,6 +432,21 @@ class Limits(unittest.TestCase):
                 self.assertEqual(server.get("/slots?fail_on_no_slot=1").status, 503)
                 self.assertEqual(server.get("/health").status, 200)
 
+    def test_whoever_comes_in_a_burst_is_answered_or_told_when_to_come_back(self):
+        with Server("--parallel", "1", "--queue", "2") as server, concurrent.futures.ThreadPoolExecutor(24) as clients:
+            answers = list(clients.map(lambda _: server.complete(prompt="x" * 200, max_tokens=8), range(24)))
+            told = {answer.status for answer in answers}
+            self.assertLessEqual(told, {200, 503}, [answer.body for answer in answers if answer.status == 500][:1])
+            for refused in (answer for answer in answers if answer.status == 503):
+                self.assertTrue(1 <= int(refused.headers["Retry-After"]) <= 30)
+
+    def test_a_prompt_is_computed_once_for_all_choices_that_have_it_back(self):
+        with Server("--metrics", "--draft", "none") as server:
+            fields = {"prompt": list(range(5, 105)), "max_tokens": 2, "n": 4, "echo": True, "logprobs": 1, "seed": 3}
+            choices = server.complete(**fields).json["choices"]
+            self.assertEqual(len({json.dumps(choice["logprobs"]["token_logprobs"][:100]) for choice in choices}), 1)
+            self.assertGreater(server.metric("prompt_tokens_cached_total"), 250)
+
     def test_waiting_and_answering_have_their_time(self):
         with Server(*SLOW, "--parallel", "1", "--queue-timeout", "0.3", "--request-timeout", "1.5") as server:
             with server.open_stream() as running:
@@ -530,6 +545,23 @@ class Ends(unittest.TestCase):
         self.assertIn(b"shutting down", told)
         self.assertIn(b"[DONE]", told)
         self.assertEqual(server.wait(), 1)
+
+    def test_whoever_reads_slowly_gets_the_whole_answer_before_the_end(self):
+        body = json.dumps({"content": "x" * 3_000_000}).encode()
+        with Server() as server, socket.socket() as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            client.settimeout(60)
+            client.connect(("127.0.0.1", server.port))
+            client.sendall(b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                           b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+            came = client.recv(1000)
+            server.process.send_signal(signal.SIGTERM)
+            time.sleep(4)  # longer than a server waits that has nothing to do
+            while chunk := client.recv(1 << 20):
+                came += chunk
+            head, _, answer = came.partition(b"\r\n\r\n")
+            self.assertEqual(len(answer), int(re.search(rb"Content-Length: (\d+)", head, re.IGNORECASE).group(1)))
+            self.assertEqual(server.wait(60), 0, server.lines)
 
     def test_half_a_request_does_not_hold_up_the_end(self):
         server = self.started()

@@ -1,7 +1,9 @@
 #include <CLI/CLI.hpp>
+#include <atomic>
 #include <cstdlib>
 #include <exception>
 #include <mutex>
+#include <thread>
 
 #include "cli/commands.h"
 #include "cli/output.h"
@@ -74,7 +76,17 @@ int run_serve(const ServeFlags& flags) {
       screen.remark(server.start_line());
     }
   }
-  const bool well = server.finish();
+  // The last answers may be long in leaving; whoever has no time says so once more.
+  std::atomic<bool> finished = false;
+  bool well = false;
+  std::thread finishing([&] {
+    well = server.finish();
+    finished = true;
+    signals.wake();
+  });
+  while (!finished)
+    if (signals.wait() == ShutdownSignals::Heard::signal) end_at_once(1);
+  finishing.join();
   if (const std::exception_ptr failure = news.failure()) std::rethrow_exception(failure);
   return well ? 0 : 1;
 }

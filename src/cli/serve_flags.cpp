@@ -112,7 +112,7 @@ void add_text_flags(CLI::App& app, ServedModelOptions& options) {
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 30))
       ->type_name("N");
   number("--min-p", sampling.min_p, 0, 1, "leave out tokens below this share of the largest probability; 0: none");
-  number("--repeat-penalty", sampling.repetition_penalty, 1e-3, 100, "for tokens of prompt and answer; 1: off");
+  number("--repeat-penalty", sampling.repetition_penalty, 0.01, 100, "for tokens of prompt and answer; 1: off");
   number("--presence-penalty", sampling.presence_penalty, -2, 2, "once for a token of the answer; 0: off");
   number("--frequency-penalty", sampling.frequency_penalty, -2, 2, "each time a token was in the answer; 0: off");
   app.add_option("--seed", options.seed, "without it each request gets one of its own, and is told")

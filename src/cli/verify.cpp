@@ -106,8 +106,8 @@ class Verdicts {
 
   void judge(const FoundReceipt& found, const ReceiptVerdict& verdict, const ModelText& text) {
     const Tokenizer& tokenizer = *text.tokenizer;
-    const bool other_text = verdict.verified() && found.text && !found.text->empty() &&
-                            !is_text_of(*found.receipt, verdict.text, *found.text, text);
+    const bool other_text =
+        verdict.verified() && found.text && !is_text_of(*found.receipt, verdict.text, *found.text, text);
     const Outcome outcome = verdict.verified() && !other_text ? Outcome::verified : Outcome::differs;
     count(outcome);
     if (!json_) {

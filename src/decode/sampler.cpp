@@ -14,7 +14,7 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-void expect_range(const char* option, double value, double low, double high) {
+void expect_range(const char* option, float value, float low, float high) {
   if (!(value >= low && value <= high)) input_error("{}: expected {} to {}, got {}", option, low, high, value);
 }
 
@@ -180,7 +180,7 @@ std::vector<float> usable_logits(std::span<const float> logits) {
 void check_options(const SamplingOptions& options) {
   for (const auto& [id, bias] : options.logit_bias)
     if (std::isnan(bias) || bias == kInfinity) input_error("--logit-bias {}: expected a number, got {}", id, bias);
-  expect_range("--repeat-penalty", options.repeat_penalty, 0.01, 100);
+  expect_range("--repeat-penalty", options.repeat_penalty, 0.01f, 100);
   expect_range("--presence-penalty", options.presence_penalty, -100, 100);
   expect_range("--frequency-penalty", options.frequency_penalty, -100, 100);
   expect_range("--temperature", options.temperature, 0, 100);

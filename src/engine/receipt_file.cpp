@@ -51,11 +51,15 @@ bool is_lines(const std::vector<NumberedLine>& lines) {
   return lines.size() > 1 && FoundJson::accept(lines.front().text);
 }
 
-// What a choice of a response says: a message, or a text.
+// What a choice of a response says: a message, or a text. The text of the last chunk of a stream is empty, and not that
+// of the answer.
 std::optional<std::string> said_beside(const FoundJson& choice) {
   const FoundJson::json_pointer message("/message/content"), text("/text");
-  for (const FoundJson::json_pointer& place : {message, text})
-    if (choice.contains(place) && choice.at(place).is_string()) return choice.at(place).get<std::string>();
+  const auto said = [&](const FoundJson::json_pointer& place) {
+    return choice.contains(place) && choice.at(place).is_string();
+  };
+  if (said(message)) return choice.at(message).get<std::string>();
+  if (said(text) && !choice.at(text).get<std::string>().empty()) return choice.at(text).get<std::string>();
   return std::nullopt;
 }
 

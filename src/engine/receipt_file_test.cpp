@@ -57,6 +57,15 @@ TEST(ReceiptFile, MayBeAResponseOfTheServer) {
   EXPECT_EQ(found[1].text, "ho");
 }
 
+TEST(ReceiptFile, AnErasedMessageIsATextAndTheEmptyOneOfALastChunkIsNone) {
+  const auto found = find_receipts(R"([{"choices": [{"message": {"content": ""}, "receipt": )" + example_json() +
+                                       R"(}]}, {"choices": [{"text": "", "receipt": )" + example_json() + R"(}]}])",
+                                   "f");
+  ASSERT_EQ(found.size(), 2u);
+  EXPECT_EQ(found[0].text, "");
+  EXPECT_EQ(found[1].text, std::nullopt);
+}
+
 TEST(ReceiptFile, MayBeAStreamOfEvents) {
   const auto found = find_receipts(
       ": wait\n\ndata: {\"choices\": [{\"delta\": {\"content\": \"a\"}}]}\n\n"

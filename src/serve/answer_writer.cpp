@@ -29,7 +29,7 @@ AnswerWriter::AnswerWriter(WorkerPool& pool, Metrics& metrics, AnswerSheet sheet
       outbox_bytes_(outbox_bytes),
       reply_(std::move(reply)),
       sheet_(std::move(sheet)),
-      scored_(sheet_.choices.size()),
+      scored_(sheet_.prompts.size()),
       echoed_(sheet_.choices.size()),
       open_(sheet_.choices.size()) {
   if (sheet_.frame.form.stream)
@@ -126,7 +126,20 @@ void AnswerWriter::write_event(const Begun&) {
 }
 
 void AnswerWriter::write_event(Scored& scored) {
-  scored_.at(static_cast<std::size_t>(scored.choice)) = std::move(scored.logprobs);
+  scored_.at(static_cast<std::size_t>(prompt_of(scored.choice))) = std::move(scored.logprobs);
+  std::vector<Event> held;
+  held.swap(held_);
+  for (Event& event : held) write(event);  // those of other prompts are held again
+}
+
+int AnswerWriter::prompt_of(int choice) const {
+  return sheet_.choices.at(static_cast<std::size_t>(choice)).prompt;
+}
+
+// Only the first choice of a prompt has its tokens scored. Another may be ahead of it, where that one has to give way.
+bool AnswerWriter::waits_for_scores(int choice) const {
+  const AnswerForm& form = sheet_.frame.form;
+  return form.echo && form.logprobs && choice % form.n != 0 && !scored_.at(static_cast<std::size_t>(prompt_of(choice)));
 }
 
 // The prompt stands before the first piece of each choice that has it back.
@@ -135,12 +148,14 @@ AnswerPiece AnswerWriter::with_echo(int choice, AnswerPiece piece) {
   if (!sheet_.frame.form.echo || echoed_.at(index)) return piece;
   echoed_[index] = true;
   const PlannedPrompt& prompt = sheet_.prompts.at(static_cast<std::size_t>(sheet_.choices[index].prompt));
-  AnswerPiece echo = echo_piece(prompt, scored_[index], *sheet_.tokenizer);
+  const auto& scores = scored_.at(static_cast<std::size_t>(sheet_.choices[index].prompt));
+  AnswerPiece echo = echo_piece(prompt, scores.value_or(std::vector<Logprobs>()), *sheet_.tokenizer);
   echo.append(std::move(piece));
   return echo;
 }
 
 void AnswerWriter::write_event(Piece& event) {
+  if (waits_for_scores(event.choice)) return held_.push_back(std::move(event));
   open_stream();
   const std::string text = stream_->piece(event.choice, with_echo(event.choice, std::move(event.piece)), event.figures);
   if (!text.empty()) reply_->write(text);
@@ -160,6 +175,7 @@ ChoiceAnswer AnswerWriter::answer_of(Ended& event) {
 }
 
 void AnswerWriter::write_event(Ended& event) {
+  if (waits_for_scores(event.choice)) return held_.push_back(std::move(event));
   ChoiceAnswer answer = answer_of(event);
   over_ = --open_ == 0;
   if (stream_) {

@@ -72,6 +72,8 @@ class AnswerWriter final : public AnswerListener, public std::enable_shared_from
   bool push(Event event, std::size_t bytes);
   void write_waiting();
   void write(Event& event);
+  int prompt_of(int choice) const;
+  bool waits_for_scores(int choice) const;
   void write_event(const Begun& begun);
   void write_event(Scored& scored);
   void write_event(Piece& piece);
@@ -94,12 +96,13 @@ class AnswerWriter final : public AnswerListener, public std::enable_shared_from
 
   // Of the job that writes.
   AnswerSheet sheet_;
-  std::optional<AnswerEvents> stream_;         // none: one object
-  std::vector<std::vector<Logprobs>> scored_;  // of the prompts, by choice
-  std::vector<bool> echoed_;                   // choices whose prompt was said
-  std::vector<ChoiceAnswer> answers_;          // where there is no stream
-  std::size_t open_;                           // choices that have not ended
-  bool streaming_ = false;                     // the head has left
+  std::optional<AnswerEvents> stream_;                        // none: one object
+  std::vector<std::optional<std::vector<Logprobs>>> scored_;  // of the prompts, as their first choices tell them
+  std::vector<Event> held_;                                   // of other choices, which came before these
+  std::vector<bool> echoed_;                                  // choices whose prompt was said
+  std::vector<ChoiceAnswer> answers_;                         // where there is no stream
+  std::size_t open_;                                          // choices that have not ended
+  bool streaming_ = false;                                    // the head has left
   bool over_ = false;
 };
 

@@ -17,13 +17,13 @@ using ::testing::StartsWith;
 
 class AnswerWriterTest : public ::testing::Test {
  protected:
-  std::shared_ptr<AnswerWriter> writer(bool stream, int n = 1, std::size_t outbox_bytes = 1 << 20) {
-    return writer(stream, std::make_shared<HttpReply>(exchange_), n, outbox_bytes);
+  std::shared_ptr<AnswerWriter> writer(bool stream, int n = 1, std::size_t outbox_bytes = 1 << 20, bool echo = false) {
+    return writer(stream, std::make_shared<HttpReply>(exchange_), n, outbox_bytes, echo);
   }
   std::shared_ptr<AnswerWriter> writer(bool stream, std::shared_ptr<HttpReply> reply, int n = 1,
-                                       std::size_t outbox_bytes = 1 << 20) {
+                                       std::size_t outbox_bytes = 1 << 20, bool echo = false) {
     AnswerSheet sheet{.tokenizer = text_.tokenizer.get()};
-    sheet.frame.form = {.api = Api::text, .n = n, .stream = stream};
+    sheet.frame.form = {.api = Api::text, .n = n, .stream = stream, .logprobs = echo, .echo = echo};
     sheet.frame.id = "cmpl-7";
     sheet.frame.prompts = {{1, 2}};
     sheet.prompts = {{.tokens = {1, 2}}};
@@ -73,6 +73,24 @@ TEST_F(AnswerWriterTest, AStreamLeavesPieceByPieceAndEndsWithDone) {
   EXPECT_THAT(step.bytes, HasSubstr(" upon"));
   EXPECT_THAT(step.bytes, EndsWith("data: [DONE]\n\n"));
   EXPECT_TRUE(step.last);
+}
+
+TEST_F(AnswerWriterTest, ChoicesThatAreAheadOfThePromptsScoresWaitForThem) {
+  for (const bool stream : {false, true}) {
+    exchange_ = std::make_shared<HttpExchange>(std::size_t{1} << 20, [] {});
+    const auto answer = writer(stream, 2, std::size_t{1} << 20, /*echo=*/true);
+    answer->begun();
+    written();
+    if (stream) answer->piece(1, piece("ahead"), {});
+    answer->ended(1, {.rest = piece("ahead")});
+    EXPECT_EQ(written().bytes, "");
+    answer->prompt_scored(0, {{.chosen = {.token = 2, .logprob = -0.125}, .top = {}}});
+    answer->ended(0, {.rest = piece("first")});
+    const HttpExchange::Step step = written();
+    const std::string& said = stream ? step.bytes : step.whole.value().body;
+    EXPECT_TRUE(step.last);
+    EXPECT_NE(said.find("-0.125", said.find("-0.125") + 1), std::string::npos) << "once for each choice: " << said;
+  }
 }
 
 // As where the engine thread had no memory to tell the end with. Connections hold on to replies by on_gone().

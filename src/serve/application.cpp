@@ -20,10 +20,20 @@ bool asks_for_answers(Endpoint endpoint) {
   return endpoint == Endpoint::chat_completions || endpoint == Endpoint::completions;
 }
 
-// Needs neither a model nor a moment.
+// Needs no more than a moment, so it waits for nobody's body to be read.
 bool answers_at_once(Endpoint endpoint) {
-  return endpoint == Endpoint::health || endpoint == Endpoint::version || endpoint == Endpoint::openapi ||
-         endpoint == Endpoint::page;
+  switch (endpoint) {
+    case Endpoint::health:
+    case Endpoint::version:
+    case Endpoint::openapi:
+    case Endpoint::page:
+    case Endpoint::models:
+    case Endpoint::model:
+    case Endpoint::props:
+    case Endpoint::slots:
+    case Endpoint::metrics: return true;
+    default: return false;
+  }
 }
 
 BuildFacts build_facts() {
@@ -174,16 +184,20 @@ void Application::answer(Exchange& exchange, const FoundRoute& route) {
                     .receipts = chat ? settings->chat_receipts : settings->raw_receipts,
                     .owner = served,
                     .tokenizer = served->text().tokenizer.get()};
-  auto writer =
-      std::make_shared<AnswerWriter>(pool_, metrics_, std::move(sheet), exchange.reply, options_.outbox_bytes);
   std::string salt = salt_of(plan, key);
-  exchange.take(service_->submit({.id = id,
-                                  .plan = std::move(plan),
-                                  .key = key,
-                                  .salt = std::move(salt),
-                                  .arrived = exchange.arrived,
-                                  .listener = std::move(writer)}),
-                *service_);
+  const auto writer =
+      std::make_shared<AnswerWriter>(pool_, metrics_, std::move(sheet), exchange.reply, options_.outbox_bytes);
+  try {
+    exchange.take(service_->submit({.id = id,
+                                    .plan = std::move(plan),
+                                    .key = key,
+                                    .salt = std::move(salt),
+                                    .arrived = exchange.arrived,
+                                    .listener = writer}),
+                  *service_);
+  } catch (...) {  // the reply is the writer's from here on
+    writer->failed(api_error_of(std::current_exception(), id));
+  }
 }
 
 HttpResponse Application::page() const {

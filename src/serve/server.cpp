@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "base/error.h"
@@ -82,14 +83,25 @@ std::string Server::start_line() const {
 }
 
 void Server::drain(std::chrono::milliseconds time) {
+  {
+    const std::lock_guard lock(mutex_);
+    const auto end = ServiceClock::now() + time;
+    drain_end_ = drain_end_ ? std::min(*drain_end_, end) : end;
+  }
   service_->drain(time);
   http_->drain();
+}
+
+std::chrono::milliseconds Server::time_for_last_bytes() const {
+  const std::lock_guard lock(mutex_);
+  if (!drain_end_) return kLastBytes;
+  return std::max(kLastBytes, std::chrono::ceil<std::chrono::milliseconds>(*drain_end_ - ServiceClock::now()));
 }
 
 bool Server::finish() {
   http_->drain();
   pool_.wait_until_idle();
-  const bool quiet = http_->wait_until_quiet(kLastBytes);
+  const bool quiet = http_->wait_until_quiet(time_for_last_bytes());
   http_->abort();
   return service_->all_well() && quiet;
 }

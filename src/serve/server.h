@@ -56,13 +56,14 @@ class Server {
 
   // Returns at once. A shorter time later counts.
   void drain(std::chrono::milliseconds time);
-  // When the service has ended: gives the last answers a moment to leave, then closes everything. False: somebody was
-  // cut off, or something failed.
+  // When the service has ended: gives the last answers what is left of the drain's time to leave, a moment at least,
+  // then closes everything. False: somebody was cut off, or something failed.
   bool finish();
 
  private:
   AnswerService::Open opener(Listener& listener);
   ServiceEvents service_events(Listener& listener, ServerEvents events) const;
+  std::chrono::milliseconds time_for_last_bytes() const;
 
   const ServedModelOptions model_options_;
   const std::size_t keys_;
@@ -71,6 +72,7 @@ class Server {
   Application application_;
   mutable std::mutex mutex_;
   std::shared_ptr<const ServedModel> model_;
+  std::optional<ServiceClock::time_point> drain_end_;
   std::unique_ptr<HttpServer> http_;
   std::unique_ptr<AnswerService> service_;
 };

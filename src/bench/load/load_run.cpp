@@ -50,7 +50,10 @@ class Loader {
     run.cancelled = !client_.run(cancelled_);
     for (const auto& live : answers_) run.answers.push_back(read_answer(live->heard));
     for (const auto& live : interrupts_) run.interrupts.push_back(read_answer(live->heard));
-    for (const AnswerRecord& answer : run.answers) run.seconds = std::max(run.seconds, answer.ended);
+    double first = run.answers.empty() ? 0 : run.answers.front().sent, last = 0;
+    for (const AnswerRecord& answer : run.answers)
+      first = std::min(first, answer.sent), last = std::max(last, answer.ended);
+    run.seconds = last - first;
     return run;
   }
 

@@ -52,9 +52,11 @@ bool HttpExchange::write(std::string_view bytes) {
   const std::lock_guard lock(mutex_);
   if (deaf()) return false;
   check(phase_ == Phase::streaming, "bytes for an event stream that is not open");
-  // One piece may be as long as it likes where nothing waits: the client had no chance to take any of it.
+  // One piece may be as long as it likes where nothing waits: the client had no chance to take any of it. Until most
+  // of it has been taken, what comes behind it has the outbox for itself.
   const std::size_t waiting = next_.bytes.size() + in_flight_;
-  overflowed_ = waiting > 0 && waiting + bytes.size() > outbox_bytes_;
+  if (waiting == 0) long_piece_ = bytes.size() > outbox_bytes_ ? bytes.size() : 0;
+  overflowed_ = waiting > 0 && waiting + bytes.size() > outbox_bytes_ + long_piece_;
   if (overflowed_) {
     // A connection that cannot send does not take, so it has been told of earlier bytes and not come for them.
     if (wake_) wake_();
@@ -119,6 +121,7 @@ HttpExchange::Step HttpExchange::take() {
 void HttpExchange::set_in_flight(std::size_t bytes) {
   const std::lock_guard lock(mutex_);
   in_flight_ = bytes;
+  if (bytes <= outbox_bytes_) long_piece_ = 0;
 }
 
 bool HttpExchange::complete() const {

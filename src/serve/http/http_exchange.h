@@ -68,6 +68,7 @@ class HttpExchange {
   Phase phase_ = Phase::nothing;
   Step next_;
   std::size_t in_flight_ = 0;
+  std::size_t long_piece_ = 0;  // bytes of one longer than the outbox that came when nothing waited
   bool signalled_ = false;
   bool overflowed_ = false;
   bool gone_ = false;

@@ -198,6 +198,20 @@ TEST(HttpExchange, AReplyIsAbandonedAlsoWhereThatCannotBeTold) {
   EXPECT_TRUE(told.exchange->take().abandoned) << "whoever looks finds it";
 }
 
+TEST(HttpExchange, BehindAPieceLongerThanTheOutboxThereIsRoomForAnOutboxMore) {
+  CountedExchange counted;
+  HttpReply reply(counted.exchange);
+  reply.begin_events();
+  counted.exchange->take();
+  EXPECT_TRUE(reply.write(std::string(1000, 'x')));
+  EXPECT_TRUE(reply.write(std::string(60, 'y'))) << "nobody had the time to take the first";
+  counted.exchange->take();
+  counted.exchange->set_in_flight(900);
+  EXPECT_TRUE(reply.write(std::string(60, 'z'))) << "nor all of it";
+  EXPECT_FALSE(reply.write(std::string(200, 'z')));
+  EXPECT_TRUE(counted.exchange->overflowed());
+}
+
 TEST(HttpExchange, TakesFromSeveralThreads) {
   const auto exchange = std::make_shared<HttpExchange>(std::size_t{1} << 20, [] {});
   HttpReply reply(exchange);

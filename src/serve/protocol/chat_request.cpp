@@ -22,6 +22,10 @@ constexpr FieldRule<SentChatPrompt> kChatPromptRules[] = {
 };
 
 constexpr FieldRule<ChatRequest> kChatRules[] = {
+    {"echo",
+     [](const BodyField& f, ChatRequest&) {
+       if (f.boolean()) f.refuse_because("not supported in a chat, expected false");
+     }},
     {"logprobs", [](const BodyField& f, ChatRequest& r) { r.logprobs = f.boolean(); }},
     {"top_logprobs",
      [](const BodyField& f, ChatRequest& r) {

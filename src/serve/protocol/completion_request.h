@@ -12,6 +12,7 @@
 namespace espalier {
 
 inline constexpr std::size_t kMostPrompts = 64;
+inline constexpr std::int64_t kMostAnswers = 128;  // of one request: n for each prompt
 
 using PromptField = std::variant<std::string, std::vector<std::int64_t>>;
 

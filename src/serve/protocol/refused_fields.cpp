@@ -69,6 +69,11 @@ bool true_passes(const BodyField& field, const BodyField&) {
   return field.is_boolean() && field.boolean();
 }
 
+// A template brings its own, so chats have none added anyway.
+bool special_tokens_pass(const BodyField& field, const BodyField& body) {
+  return field.is_boolean() && (field.boolean() || body.find("messages"));
+}
+
 struct RefusedField {
   std::string_view name;
   Trivial trivial;
@@ -104,6 +109,12 @@ constexpr RefusedField kRefused[] = {
     {"dynatemp_range", when_number<0>, "0"},
     {"xtc_probability", when_number<0>, "0"},
     {"dry_multiplier", when_number<0>, "0"},
+    {"top_n_sigma", when_number<-1>, "-1"},
+    {"samplers", when_empty, "none: their order is fixed"},
+    {"repeat_last_n", when_number<-1>, "-1: penalties see prompt and answer"},
+    {"t_max_predict_ms", when_number<0>, "0"},
+    {"lora", when_empty, "none"},
+    {"add_special_tokens", special_tokens_pass, "true"},
 };
 
 }  // namespace

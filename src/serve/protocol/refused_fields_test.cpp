@@ -41,6 +41,12 @@ TEST(RefusedFields, WhatWouldChangeTheTextIsRefusedByName) {
       {"mirostat", "2"},
       {"xtc_probability", R"("x")"},
       {"truncate_prompt_tokens", "5"},
+      {"top_n_sigma", "1"},
+      {"samplers", R"(["top_k"])"},
+      {"repeat_last_n", "64"},
+      {"t_max_predict_ms", "100"},
+      {"lora", R"([{"id": 0, "scale": 1}])"},
+      {"add_special_tokens", "false"},
   };
   for (const auto& [name, value] : asked) {
     const ApiError error = asked_for(std::string("\"") + name + "\": " + value);
@@ -55,7 +61,8 @@ TEST(RefusedFields, WhatAsksForNothingPasses) {
       "grammar": "", "json_schema": {}, "structured_outputs": null, "suffix": "", "best_of": 1, "use_beam_search": false,
       "audio": null, "modalities": ["text"], "chat_template": null, "bad_words": [], "allowed_token_ids": null,
       "skip_special_tokens": true, "truncate_prompt_tokens": -1, "mirostat": 0, "typical_p": 1.0, "dynatemp_range": 0.0,
-      "xtc_probability": 0, "dry_multiplier": 0)")
+      "xtc_probability": 0, "dry_multiplier": 0, "top_n_sigma": -1, "samplers": [], "repeat_last_n": -1,
+      "t_max_predict_ms": 0, "lora": [], "add_special_tokens": true)")
                 .status,
             0);
 }

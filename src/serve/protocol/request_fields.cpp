@@ -76,7 +76,7 @@ void read_top_k(const BodyField& field, RequestFields& request) {
 
 void read_top_p(const BodyField& field, RequestFields& request) {
   request.sampling.top_p = field.number(0, 1);
-  if (*request.sampling.top_p == 0) field.refuse("a number above 0, to 1");
+  if (static_cast<float>(*request.sampling.top_p) == 0) field.refuse("a number above 0, to 1");  // or too small for one
 }
 
 void read_repetition_penalty(const BodyField& field, RequestFields& request) {

@@ -47,6 +47,7 @@ TEST(RequestFields, SamplingHasItsRanges) {
   EXPECT_THAT(fields_complaint(R"("temperature": -0.01)"), HasSubstr("got -0.01"));
   EXPECT_THAT(fields_complaint(R"("temperature": "hot")"), HasSubstr("got a string"));
   EXPECT_THAT(fields_complaint(R"("top_p": 0)"), HasSubstr("top_p: expected a number above 0, to 1, got 0"));
+  EXPECT_THAT(fields_complaint(R"("top_p": 1e-60)"), HasSubstr("top_p: expected a number above 0, to 1, got 1e-60"));
   EXPECT_THAT(fields_complaint(R"("top_p": 1.5)"), HasSubstr("top_p"));
   EXPECT_THAT(fields_complaint(R"("min_p": 2)"), HasSubstr("min_p"));
   EXPECT_THAT(fields_complaint(R"("presence_penalty": -3)"), HasSubstr("from -2 to 2"));

@@ -144,6 +144,7 @@ void add_choices(const RequestFields& fields, const ServerSettings& settings, Te
   generate.min_tokens = std::min(fields.min_tokens, generate.max_tokens);
   for (int choice = 0; choice < plan.form.n; ++choice) {
     generate.seed = choice_seed(plan.seed, choice);
+    if (choice > 0) generate.prompt_logprobs = -1;  // the first has them computed for all
     plan.choices.push_back({.index = prompt * plan.form.n + choice, .prompt = prompt, .text = options});
   }
 }
@@ -189,6 +190,10 @@ RequestPlan plan_completion(const CompletionRequest& request, const ModelText& t
                             std::uint64_t fresh_seed) {
   const RequestFields& fields = request.fields;
   check_limits(fields, request.echo);
+  if (const std::int64_t answers = std::ssize(request.prompts) * fields.n; answers > kMostAnswers)
+    throw invalid_request(fmt::format("n: expected at most {} answers to a request, got {} prompts times {}",
+                                      kMostAnswers, request.prompts.size(), fields.n),
+                          "n");
   RequestPlan plan = begin_plan(fields, Api::text, text, settings, fresh_seed);
   TextOptions options = shared_options(fields, text, settings);
   plan.form.prompts = static_cast<int>(request.prompts.size());

@@ -159,6 +159,25 @@ TEST_F(RequestPlanTest, LogProbabilitiesOfThePromptAreWantedWithAnEchoOnly) {
   EXPECT_EQ(chat(R"(, "logprobs": true, "top_logprobs": 2)").choices[0].text.generate.logprobs, 2);
 }
 
+TEST_F(RequestPlanTest, APromptIsScoredOnceForAllItsChoices) {
+  const RequestPlan plan = completion(R"("prompt": ["a", "b"], "n": 2, "echo": true, "logprobs": 1)");
+  std::vector<std::int64_t> wanted;
+  for (const PlannedChoice& choice : plan.choices) wanted.push_back(choice.text.generate.prompt_logprobs);
+  EXPECT_THAT(wanted, ElementsAre(1, -1, 1, -1));
+}
+
+TEST_F(RequestPlanTest, ARequestAsksForABoundedNumberOfAnswers) {
+  const auto asked = [](int prompts, int n) {
+    std::string list = "\"a\"";
+    for (int i = 1; i < prompts; ++i) list += ", \"a\"";
+    return "\"prompt\": [" + list + "], \"n\": " + std::to_string(n);
+  };
+  EXPECT_EQ(std::ssize(completion(asked(64, 2)).choices), kMostAnswers);
+  const ApiError error = refusal([&] { completion(asked(43, 3)); });
+  EXPECT_EQ(error.param, "n");
+  EXPECT_EQ(error.message, "n: expected at most 128 answers to a request, got 43 prompts times 3");
+}
+
 TEST_F(RequestPlanTest, SpeculationIsOfWhatIsLoaded) {
   EXPECT_TRUE(completion(R"("prompt": "a")").draft.drafts);
   EXPECT_FALSE(completion(R"("prompt": "a", "speculation": false)").draft.drafts);

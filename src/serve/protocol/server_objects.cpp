@@ -72,7 +72,8 @@ std::string props_json(const ServerFacts& facts, const ServerSettings& settings)
 }
 
 std::string slots_json(std::span<const SlotFacts> slots, std::int64_t context, bool fail_on_no_slot) {
-  if (fail_on_no_slot && std::ranges::all_of(slots, &SlotFacts::busy)) throw unavailable("all slots are busy", 1);
+  if (fail_on_no_slot && !slots.empty() && std::ranges::all_of(slots, &SlotFacts::busy))
+    throw unavailable("all slots are busy", 1);
   JsonArray list;
   for (const SlotFacts& slot : slots) list.raw(slot_json(slot, context));
   return list.text();
@@ -82,10 +83,10 @@ std::string health_json(ServerHealth health) {
   switch (health) {
     case ServerHealth::ready: return JsonObject().string("status", "ok").text();
     case ServerHealth::loading: throw unavailable("the model is being loaded", 1);
-    case ServerHealth::draining: throw unavailable("the server is shutting down");
+    case ServerHealth::draining: throw unavailable("the server is shutting down", 1);
     case ServerHealth::failed: break;
   }
-  throw unavailable("the server has failed");
+  throw unavailable("the server has failed", 30);
 }
 
 std::string version_json(const BuildFacts& build) {

@@ -69,6 +69,19 @@ TEST(ServerObjects, NoFreeSlotIsAnErrorOnlyWhereAskedFor) {
   EXPECT_EQ(refusal([&] { slots_json(slots, 256, true); }).status, 503);
 }
 
+TEST(ServerObjects, WhereThereIsNoSlotYetNoneIsBusy) {
+  EXPECT_EQ(slots_json({}, 64, true), "[]");
+}
+
+TEST(ServerObjects, WhoeverIsTurnedAwayIsToldWhenToComeBack) {
+  for (const ServerHealth health : {ServerHealth::loading, ServerHealth::draining, ServerHealth::failed}) {
+    const ApiError error = refusal([&] { health_json(health); });
+    ASSERT_TRUE(error.retry_after);
+    EXPECT_GE(*error.retry_after, 1);
+    EXPECT_LE(*error.retry_after, 30);
+  }
+}
+
 TEST(ServerObjects, HealthIsOkOrUnavailable) {
   EXPECT_EQ(health_json(ServerHealth::ready), R"({"status":"ok"})");
   for (const ServerHealth health : {ServerHealth::loading, ServerHealth::draining, ServerHealth::failed}) {
