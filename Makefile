@@ -7,7 +7,7 @@ export JOBS FUZZ_SECONDS
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo serve build model test test-slow test-fast test-arm test-includes test-tsan test-cuda build-cuda test-train test-report test-page test-clients test-robustness bench fuzz format format-check clean
+.PHONY: help demo serve build model test test-slow test-fast test-arm test-includes test-tsan test-cuda build-cuda test-train test-report test-page test-clients test-robustness selftest bench fuzz format format-check clean
 
 help: ## list what make can do
 	@echo "Espalier: speculation changes the speed, never the text. Start with: make demo"
@@ -65,6 +65,9 @@ test-clients: ## use the server with openai, litellm, langchain, llm, lm-eval an
 
 test-robustness: ## attack the server: smuggling, slowhttptest, schemathesis, 10,000 clients of whom many leave (installs them)
 	@scripts/test-robustness
+
+selftest: ## build the tests that judge a device and let them judge this machine's
+	@scripts/setup build test && scripts/build bin/espalier selftest_programs && build/bin/espalier selftest
 
 bench: ## run the benchmark programs of the release build
 	@scripts/bench

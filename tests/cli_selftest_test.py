@@ -164,7 +164,7 @@ class Selftest(unittest.TestCase):
 
     def test_without_test_programs_one_line_says_what_to_build(self):
         (self.bin / "lossless_test").unlink()
-        self.refused("lossless_test is not there: build the target selftest_programs", "--only", "lossless",
+        self.refused("lossless_test is not there: make selftest builds them", "--only", "lossless",
                      "--device", "cpu", code=1)
 
     def test_without_a_model_nothing_is_measured_and_that_is_no_failure(self):
@@ -179,7 +179,7 @@ class Selftest(unittest.TestCase):
         self.assertIn("everything held", result.stderr)
 
     def test_wrong_flags_are_one_line_and_exit_code_2(self):
-        self.refused("--device: expected auto or cpu or reference or cuda or ascend, got 'tpu'", "--device", "tpu")
+        self.refused("--device: expected auto or cpu or reference or cuda or ascend, or cuda:N or ascend:N, got 'tpu'", "--device", "tpu")
         self.refused("--only", "--only", "everything")
         self.refused("--nonsense", "--nonsense")
         self.refused("only one of them can be -", "--json", "-", "--page", "-")

@@ -194,7 +194,7 @@ class Devices(unittest.TestCase):
         self.assertEqual(self.device(), self.device("--device", "auto"))
         wrong = generate("hello", environment={"ESPALIER_DEVICE": "tpu"})
         self.assertEqual((wrong.returncode, wrong.stderr),
-                         (2, "espalier: ESPALIER_DEVICE: expected auto or cpu or reference or cuda or ascend, got 'tpu'\n"))
+                         (2, "espalier: ESPALIER_DEVICE: expected auto or cpu or reference or cuda or ascend, or cuda:N or ascend:N, got 'tpu'\n"))
 
     def test_an_instruction_set_means_the_cpu(self):
         isa = json.loads(run("inspect", "--cpu", "--json").stdout)["cpu"]["supported"][0]
@@ -474,7 +474,7 @@ class Usage(unittest.TestCase):
         self.refused("999999: the vocabulary has 272", *given, "--logit-bias", "999999=1", "hello")
         self.refused("only one of them", "inspect", MODEL, "--model", MODEL)
         self.refused("expected no model", "inspect", "--devices", MODEL)
-        self.refused("expected auto or cpu or reference or cuda or ascend, got 'cuda:x'", *given, "--device", "cuda:x", "hello")
+        self.refused("expected auto or cpu or reference or cuda or ascend, or cuda:N or ascend:N, got 'cuda:x'", *given, "--device", "cuda:x", "hello")
         self.refused("--nonsense", *given, "--nonsense", "hello")
         self.refused("PROMPT is missing", *given)
         self.refused("the prompt is empty", *given, "")
@@ -574,6 +574,22 @@ class Usage(unittest.TestCase):
         self.assertRegex(run("--version").stdout, r"^espalier \d+\.\d+\.\d+\n$")
         self.assertNotIn("--logit-bias", run("generate", "--help").stdout)
         self.assertIn("--logit-bias", run("generate", "--help-all").stdout)
+
+    def test_wrong_words_are_named_with_the_help_of_their_command(self):
+        for words, said in (
+                (["generate", "hi", "there"], "generate: 'there' is one word too many: several words are put in quotes"),
+                (["generate", "--temp", "1", "hi"], "generate: unknown flag --temp"),
+                (["generate", "--max-tokens", "x", "hi"], "generate: --max-tokens: expected a number, got 'x'"),
+                (["eval"], "eval: expected run or report")):
+            result = run(*words)
+            self.assertEqual((result.returncode, result.stderr),
+                             (2, f"espalier: {said} (espalier {words[0]} --help tells more)\n"))
+
+    def test_help_shows_flags_as_they_are_typed(self):
+        text = run("generate", "--help-all").stdout
+        self.assertIn("--checked[=NAME]", text)
+        self.assertIn("FILE...", run("verify", "--help").stdout)
+        self.assertIn("--device", run("generate", "--help").stdout)
 
     def test_help_that_nobody_can_read_fails(self):
         for words in (["--help"], ["generate", "--help-all"], ["--version"]):

@@ -204,7 +204,7 @@ class Endpoints(unittest.TestCase):
         assert len(cls.server.lines) == 1, cls.server.lines
 
     def test_one_line_says_what_was_started(self):
-        self.assertRegex(self.server.start_line, r"^espalier: tiny at http://127\.0\.0\.1:\d+: 4 answers at once, \d+ KV "
+        self.assertRegex(self.server.start_line, r"^espalier: tiny at http://127\.0\.0\.1:\d+: on cpu, 4 answers at once, \d+ KV "
                                                  r"positions, contexts of 512, drafts by ngram, no API key$")
 
     def test_it_says_what_it_is(self):
@@ -547,7 +547,7 @@ class Ends(unittest.TestCase):
         self.assertEqual(server.wait(), 1)
 
     def test_whoever_reads_slowly_gets_the_whole_answer_before_the_end(self):
-        body = json.dumps({"content": "x" * 3_000_000}).encode()
+        body = json.dumps({"content": "x" * 1_500_000}).encode()
         with Server() as server, socket.socket() as client:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             client.settimeout(60)

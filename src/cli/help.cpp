@@ -18,16 +18,16 @@ const std::map<std::string_view, std::vector<const char*>>& usual_options() {
   static const std::map<std::string_view, std::vector<const char*>> usual = {
       {"generate",
        {"--file", "--model", "--max-tokens", "--system", "--temperature", "--top-p", "--seed", "--stop", "--draft",
-        "--json", "--context", "--verbose"}},
+        "--json", "--device", "--context", "--verbose"}},
       {"chat",
        {"--model", "--max-tokens", "--system", "--temperature", "--top-p", "--seed", "--draft", "--keep-history",
-        "--no-loop-guard", "--quiet", "--trace", "--context", "--verbose"}},
+        "--no-loop-guard", "--quiet", "--trace", "--device", "--context", "--verbose"}},
       {"serve",
        {"--host", "--port", "--model", "--parallel", "--api-key-file", "--no-auth", "--cors-origins", "--kv-memory",
-        "--metrics", "--draft", "--context", "--threads", "--verbose"}},
+        "--metrics", "--draft", "--device", "--context", "--threads", "--verbose"}},
       {"compare",
        {"--file", "--model", "--max-tokens", "--system", "--temperature", "--seed", "--draft", "--tree", "--json",
-        "--context", "--verbose"}},
+        "--device", "--context", "--verbose"}},
       {"tree",
        {"--file", "--model", "--svg", "--force", "--round", "--max-tokens", "--draft", "--tree", "--draft-nodes",
         "--color", "--verbose"}},
@@ -35,13 +35,14 @@ const std::map<std::string_view, std::vector<const char*>>& usual_options() {
        {"--model", "--window", "--second-half", "--logprobs", "--force", "--json", "--threads", "--kv", "--weights",
         "--verbose"}},
       {"bench",
-       {"--model", "--rows", "--contexts", "--repeat", "--against", "--draft", "--threads", "--json", "--verbose"}},
+       {"--model", "--rows", "--contexts", "--repeat", "--against", "--draft", "--device", "--threads", "--json",
+        "--verbose"}},
       {"bench serve",
        {"--url", "--against", "--users", "--rate", "--prompts", "--shared-prefix", "--max-tokens", "--requests",
         "--interrupt", "--repeat", "--json", "--chart"}},
       {"eval run",
        {"--data", "--suite", "--out", "--resume", "--baseline", "--limit", "--model", "--draft", "--max-tokens",
-        "--temperature", "--seed", "--dry-run", "--verbose"}},
+        "--temperature", "--seed", "--device", "--dry-run", "--verbose"}},
       {"replay", {"--turn", "--model", "--device", "--threads", "--verbose"}},
       {"verify", {"--model", "--json", "--device", "--threads", "--verbose"}}};
   return usual;
@@ -97,6 +98,8 @@ std::string label_of(const CLI::Option& option) {
   if (option.get_positional()) return option.get_name();
   std::string names = option.get_name(false, true);
   if (const std::size_t comma = names.find(','); comma != std::string::npos) names.insert(comma + 1, " ");
+  // Of a flag that may have a value the library shows the one that it has without.
+  if (const std::size_t brace = names.find('{'); brace != std::string::npos) names = names.substr(0, brace) + "[=NAME]";
   if (!names.starts_with("-") || names.starts_with("--")) names = "    " + names;
   const bool takes_value = option.get_items_expected_max() > 0 && option.get_type_size() > 0;
   std::string type = option.get_type_name();
@@ -156,19 +159,59 @@ std::string usage(const CLI::App& app) {
   if (!commands_of(app).empty()) return text + (needs_command ? " COMMAND [OPTIONS]" : " [COMMAND] [OPTIONS]");
   text += " [OPTIONS]";
   for (const CLI::Option* option : visible(app))
-    if (option->get_positional())
-      text += option->get_required() ? " " + option->get_name() : fmt::format(" [{}]", option->get_name());
+    if (option->get_positional()) {
+      const std::string name = option->get_name() + (option->get_items_expected_max() > 1 ? "..." : "");
+      text += option->get_required() ? " " + name : fmt::format(" [{}]", name);
+    }
   return text;
 }
 
+// Of leftover words a flag says more than what stands behind it.
+std::string leftover(const std::vector<std::string>& words) {
+  const auto flag = std::ranges::find_if(words, [](const std::string& word) { return word.starts_with('-'); });
+  if (flag != words.end()) return fmt::format("unknown flag {}", flag->substr(0, flag->find('=')));
+  return fmt::format("'{}' is one word too many: several words are put in quotes", words.front());
+}
+
+std::string names_of(const std::vector<const CLI::App*>& commands) {
+  std::string names;
+  for (const CLI::App* command : commands)
+    names += (names.empty() ? "" : command == commands.back() ? " or " : ", ") + command->get_name();
+  return names;
+}
+
+// The library's own words, but for those that it says in the language of its insides.
+std::string problem(const CLI::App& command, const CLI::ParseError& error) {
+  const std::vector<std::string> words = command.remaining(true);
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr && !words.empty()) return leftover(words);
+  const std::string what = error.what();
+  if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr && command.get_require_subcommand_min() > 0)
+    return "expected " + names_of(commands_of(command));
+  constexpr std::string_view kConversion = "Could not convert: ";
+  const std::size_t equals = what.find(" = ");
+  if (what.starts_with(kConversion) && equals != std::string::npos)
+    return fmt::format("{}: expected a number, got '{}'", what.substr(kConversion.size(), equals - kConversion.size()),
+                       what.substr(equals + 3));
+  return what.substr(0, what.find('\n'));
+}
+
 }  // namespace
+
+std::string usage_problem(const CLI::App& app, const CLI::ParseError& error) {
+  const CLI::App& command = *innermost(&app);
+  const std::string said = problem(command, error);
+  if (command.get_parent() == nullptr) return said + " (espalier --help tells more)";
+  const std::string name = command_name(command);
+  return fmt::format("{}: {} (espalier {} --help tells more)", name, said, name);
+}
 
 std::string help_text(const CLI::App& app, HelpExtent extent) {
   const CLI::App& command = *innermost(&app);
   std::string text = fmt::format("{}\n\n{}\n\n", usage(command), command.get_description());
   const std::vector<const CLI::App*> commands = commands_of(command);
   for (const CLI::App* each : commands) text += entry(each->get_name(), each->get_description());
-  if (!commands.empty()) text += "\n";
+  if (!commands.empty())
+    text += fmt::format("\n{} COMMAND --help shows the options of a command\n\n", full_name(&command));
   return text + (extent == HelpExtent::all ? grouped(command) : shown(usual(command)));
 }
 

@@ -5,7 +5,8 @@
 
 namespace CLI {
 class App;
-}
+class ParseError;
+}  // namespace CLI
 
 namespace espalier {
 
@@ -13,5 +14,8 @@ enum class HelpExtent { usual, all };  // the options that people use, in the or
 
 // Of the innermost command that was parsed.
 std::string help_text(const CLI::App& app, HelpExtent extent);
+
+// What is wrong with the words that were typed, in one line that names the command's help.
+std::string usage_problem(const CLI::App& app, const CLI::ParseError& error);
 
 }  // namespace espalier

@@ -142,7 +142,8 @@ nlohmann::ordered_json describe_npu(const ascend::DeviceInfo& npu) {
 
 void describe_npus(nlohmann::ordered_json& devices) {
   const ascend::Devices found = ascend::list_devices(ascend_library(process_environment));
-  nlohmann::ordered_json npus = {{"runtime", found.runtime}};
+  nlohmann::ordered_json npus = nlohmann::ordered_json::object();
+  if (!found.runtime.empty()) npus["runtime"] = found.runtime;
   if (!found.problem.empty()) npus["problem"] = found.problem;
   devices["ascend"] = npus;
   for (const ascend::DeviceInfo& npu : found.npus) devices[fmt::format("ascend:{}", npu.index)] = describe_npu(npu);
@@ -151,9 +152,11 @@ void describe_npus(nlohmann::ordered_json& devices) {
 // Every device that --device can name here; where one cannot be used, why.
 nlohmann::ordered_json describe_devices() {
   const cuda::Devices found = cuda::list_devices();
-  nlohmann::ordered_json gpus = {{"driver", found.driver}, {"runtime", found.runtime}};
+  nlohmann::ordered_json gpus = nlohmann::ordered_json::object();
+  if (!found.driver.empty()) gpus["driver_supports_cuda"] = found.driver;
+  if (!found.runtime.empty()) gpus["runtime"] = found.runtime;
   if (!found.problem.empty()) gpus["problem"] = found.problem;
-  nlohmann::ordered_json devices = {{"cpu", describe_cpu()}, {"cuda", gpus}};
+  nlohmann::ordered_json devices = {{"cpu", describe_cpu()}, {"reference", {{"isa", "portable"}}}, {"cuda", gpus}};
   for (const cuda::DeviceInfo& gpu : found.gpus) devices[fmt::format("cuda:{}", gpu.index)] = describe_gpu(gpu);
   describe_npus(devices);
   return devices;
@@ -200,13 +203,14 @@ int run_inspect(const InspectFlags& flags) {
 }  // namespace
 
 Command add_inspect(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("inspect", "show what is in a model");
+  CLI::App* command = app.add_subcommand("inspect", "show what is in a model, or with --devices what can compute here");
   auto flags = std::make_shared<InspectFlags>();
   command->add_option("FILE", flags->file, "GGUF file or Hugging Face folder; without it the default model");
   add_model_flag(*command, flags->engine);
   command->add_flag("--cpu", flags->cpu, "show the processor and the instruction sets that can be used instead");
   command->add_flag("--devices", flags->devices,
-                    "show every device with its memory and driver instead and, where one cannot be used, why");
+                    "show the devices that --device can name instead, GPUs and NPUs with their memory and, where one "
+                    "cannot be used, why");
   command->add_flag("--json", flags->json, "print one JSON object");
   command->add_flag("-v,--verbose", flags->verbose, "list every tensor");
   return [flags] { return run_inspect(*flags); };

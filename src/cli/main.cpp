@@ -30,11 +30,6 @@ int report(std::string_view message, int code) {
   return code;
 }
 
-// CLI11's messages can span lines; the first says what is wrong.
-std::string first_line(const std::string& text) {
-  return text.substr(0, text.find('\n'));
-}
-
 int show(std::string_view text) {
   print(text);
   flush_output();
@@ -79,7 +74,7 @@ int run(int argc, char** argv) {
   } catch (const CLI::CallForVersion&) {
     return show(fmt::format("espalier {}\n", build_version()));
   } catch (const CLI::ParseError& error) {
-    return report(first_line(error.what()) + " (espalier --help tells more)", kUsage);
+    return report(usage_problem(app, error), kUsage);
   }
   if (app.get_subcommands().empty()) {
     const std::vector<std::string> words = app.remaining();

@@ -42,7 +42,7 @@ void add_mode_flags(CLI::App& app, ModeFlags& flags) {
                "check every rule of the device contract on every call; --checked=ascend: also those of an Ascend NPU");
   app.add_flag("--invariants{on}", flags.invariants, "check tables, masks and slots of every tree before its launch");
   app.add_option("--attention", flags.attention,
-                 "fused, or eager: over a dense mask (code of its own on the reference device only)")
+                 "fused, or eager: over a dense mask (code of its own on the reference and Ascend devices)")
       ->type_name("NAME");
   app.add_option("--cache", flags.cache, "how a tree is kept beside the text: shared, or replicate: on a copy")
       ->type_name("NAME");

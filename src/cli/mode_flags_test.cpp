@@ -78,7 +78,7 @@ TEST(Modes, AnUnknownValueNamesTheFlagOrTheVariable) {
   EXPECT_EQ(modes_complaint({}, {{"ESPALIER_ATTENTION", "flash"}}),
             "ESPALIER_ATTENTION: expected fused or eager, got 'flash'");
   EXPECT_EQ(modes_complaint({}, {{"ESPALIER_DEVICE", "tpu"}}),
-            "ESPALIER_DEVICE: expected auto or cpu or reference or cuda or ascend, got 'tpu'");
+            "ESPALIER_DEVICE: expected auto or cpu or reference or cuda or ascend, or cuda:N or ascend:N, got 'tpu'");
   // What a flag overrules is not looked at.
   EXPECT_EQ(modes_complaint({.attention = "fused"}, {{"ESPALIER_ATTENTION", "flash"}}), "");
 }

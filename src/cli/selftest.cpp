@@ -200,7 +200,7 @@ int run_selftest(const SelftestFlags& flags) {
   if (!places) {
     std::vector<std::string_view> programs;
     for (const SelftestPart& part : parts) programs.push_back(part.program);
-    device_error("selftest: {} {} not there: build the target selftest_programs, with GoogleTest installed",
+    device_error("selftest: {} {} not there: make selftest builds them (the target selftest_programs, with GoogleTest)",
                  fmt::join(programs, ", "), programs.size() == 1 ? "is" : "are");
   }
   return Selftest(flags, *places).run();

@@ -50,7 +50,9 @@ std::string_view without_number(std::string_view value) {
 void check_value(const AskedMode& asked, const Values& values) {
   if (!asked.value.empty() && std::ranges::find(values, without_number(asked.value)) != values.end()) return;
   const auto used = std::span(values.begin(), std::ranges::find(values, ""));
-  input_error("{}: expected {}, got '{}'", asked.by, fmt::join(used, " or "), asked.value);
+  const bool numbered = std::ranges::find(used, "cuda") != used.end();
+  input_error("{}: expected {}{}, got '{}'", asked.by, fmt::join(used, " or "),
+              numbered ? ", or cuda:N or ascend:N" : "", asked.value);
 }
 
 AskedMode choose_mode(const ModeRequest& request) {

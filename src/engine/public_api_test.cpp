@@ -173,7 +173,8 @@ TEST_F(PublicApi, WrongOptionsAreInputErrorsInOneLine) {
   EXPECT_THAT(opening({}, "no/such/model"), StartsWith("no/such/model: no such file"));
   EXPECT_EQ(opening({.threads = -1}), "threads: expected 0 to 256, got -1");
   EXPECT_EQ(opening({.context = -1}), "context: expected 0 or more, got -1");
-  EXPECT_EQ(opening({.device = "gpu"}), "device: expected auto or cpu or reference or cuda or ascend, got 'gpu'");
+  EXPECT_EQ(opening({.device = "gpu"}),
+            "device: expected auto or cpu or reference or cuda or ascend, or cuda:N or ascend:N, got 'gpu'");
   EXPECT_EQ(opening({.context = 100000}), "--context: expected 1 to 512 (what the model was made for), got 100000");
   EXPECT_EQ(opening({.kv = "q9"}), "kv: expected f16, bf16 or f32, got 'q9'");
   EXPECT_EQ(opening({.kv = "q8_0"}), "kv: expected f16, bf16 or f32, got 'q8_0'");

@@ -158,6 +158,7 @@ ServerFacts ServedModel::server_facts() const {
           .system_message = system_,
           .build = fmt::format("espalier {}", build_version()),
           .fingerprint = settings()->fingerprint,
+          .device = std::string(device_name()),
           .batch_invariant = batch_invariant()};
 }
 

@@ -62,6 +62,7 @@ class ServedModel {
   std::int64_t context() const { return engine_.decoder.context; }
   std::int64_t kv_positions() const { return engine_.decoder.cache_positions; }
   std::string drafters() const { return drafting_->name(); }
+  std::string_view device_name() const { return engine_.device->name(); }
   bool batch_invariant() const { return engine_.device->row_independent(); }
 
   // Writes a dump of an answer that fails, a few at most, and says where. Never throws. One thread at a time.

@@ -77,9 +77,9 @@ ServiceEvents Server::service_events(Listener& listener, ServerEvents events) co
 std::string Server::start_line() const {
   const std::lock_guard lock(mutex_);
   const std::string keys = keys_ == 0 ? "no API key" : fmt::format("{} API key{}", keys_, keys_ == 1 ? "" : "s");
-  return fmt::format("{} at {}: {} answers at once, {} KV positions, contexts of {}, drafts by {}, {}",
-                     model_->facts().id, fmt::join(urls(), ", "), model_->parallel(), model_->kv_positions(),
-                     model_->context(), model_->drafters(), keys);
+  return fmt::format("{} at {}: on {}, {} answers at once, {} KV positions, contexts of {}, drafts by {}, {}",
+                     model_->facts().id, fmt::join(urls(), ", "), model_->device_name(), model_->parallel(),
+                     model_->kv_positions(), model_->context(), model_->drafters(), keys);
 }
 
 void Server::drain(std::chrono::milliseconds time) {

@@ -67,7 +67,8 @@ std::string props_json(const ServerFacts& facts, const ServerSettings& settings)
   props.string("model_alias", settings.model).string("model_path", facts.model_file);
   props.string("chat_template", facts.chat_template).string("system_message", facts.system_message);
   props.string("build_info", facts.build);
-  props.string("fingerprint", facts.fingerprint).boolean("batch_invariant", facts.batch_invariant);
+  props.string("fingerprint", facts.fingerprint).string("device", facts.device);
+  props.boolean("batch_invariant", facts.batch_invariant);
   return props.raw("drafters", drafters.text()).text();
 }
 

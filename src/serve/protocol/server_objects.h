@@ -35,6 +35,7 @@ struct ServerFacts {
                                     // but their own: it is for pages that send it
   std::string build = {};
   std::string fingerprint = {};
+  std::string device = {};  // that computes
   bool batch_invariant = true;
 };
 std::string props_json(const ServerFacts& facts, const ServerSettings& settings);

@@ -39,12 +39,13 @@ TEST(ServerObjects, PropsTellWhatARequestGetsThatSaysNothing) {
                           .system_message = "Be brief.",
                           .build = "espalier 1",
                           .fingerprint = "b12",
+                          .device = "cpu",
                           .batch_invariant = true};
   EXPECT_EQ(json::parse(props_json(facts, settings)), json::parse(R"({"default_generation_settings": {"n_ctx": 256,
       "params": {"temperature": 0.8, "top_p": 1, "top_k": 0, "min_p": 0, "presence_penalty": 0, "frequency_penalty": 0,
       "repeat_penalty": 1, "seed": null}}, "total_slots": 8, "model_alias": "tiny", "model_path": "tiny.gguf",
       "chat_template": "{{ x }}", "system_message": "Be brief.", "build_info": "espalier 1", "fingerprint": "b12",
-      "batch_invariant": true, "drafters": ["ngram"]})"));
+      "device": "cpu", "batch_invariant": true, "drafters": ["ngram"]})"));
 }
 
 TEST(ServerObjects, SlotsAreListedAlsoWhenIdle) {
