@@ -8,9 +8,11 @@
 #include "cli/environment.h"
 #include "cli/interrupt.h"
 #include "cli/load_flags.h"
+#include "cli/load_texts.h"
 #include "cli/output.h"
 #include "cli/screen.h"
 #include "engine/answer_json.h"
+#include "report/load_charts.h"
 
 namespace espalier {
 namespace {
@@ -43,7 +45,7 @@ int run_bench_serve(const LoadFlags& flags) {
   const LoadPlan plan = load_plan(flags, process_environment, std::random_device()() % kSeeds);
   for (const std::string& file : {flags.json, flags.chart})
     if (!file.empty()) check_output(file, flags.existing);
-  const LoadPrompts prompts(plan.prompts, process_places());
+  const LoadPrompts prompts(plan.prompts, read_load_texts(plan.prompts.kind, process_places()));
   const LoadResult result = measure(plan, prompts);
   if (!result.shapes.empty()) write_results(flags, result);
   if (result.interrupted) {

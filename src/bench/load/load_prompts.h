@@ -1,14 +1,10 @@
-// What users ask: texts of prompt sets, chosen by seed and number, each unlike any other from its first words on, so
-// that no prompt is found in a server's cache unless it is meant to be. Immutable.
+// What users ask: texts that are handed in, chosen by seed and number, each unlike any other from its first words on,
+// so that no prompt is found in a server's cache unless it is meant to be. Immutable.
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <string>
-#include <string_view>
 #include <vector>
-
-#include "engine/places.h"
 
 namespace espalier {
 
@@ -18,17 +14,20 @@ struct LoadPrompt {
 };
 
 struct LoadPromptOptions {
-  std::string kind = "short";  // short, long (about 4,000 characters), or a file that read_prompt_set() reads
+  std::string kind = "short";  // short, long (about 4,000 characters), or the file that the questions are from
   bool shared_prefix = false;  // about 4,000 characters that all prompts share
   std::uint64_t seed = 0;
 };
 
+// What prompts are made of; at least one of each, none empty.
+struct LoadTexts {
+  std::vector<std::string> questions = {};
+  std::vector<std::string> readings = {};  // what long prompts and shared prefixes consist of
+};
+
 class LoadPrompts {
  public:
-  // Throws InputError where there is no such file.
-  LoadPrompts(const LoadPromptOptions& options, const Places& places);
-  // Of these texts, for tests; none may be empty.
-  LoadPrompts(LoadPromptOptions options, std::vector<std::string> questions, std::vector<std::string> texts);
+  LoadPrompts(LoadPromptOptions options, LoadTexts texts);
 
   // server: who is asked, the first or the second. Both get the same but for the first words, so that neither finds
   // what the other was asked where they are one.
@@ -42,8 +41,7 @@ class LoadPrompts {
   std::string reading(std::uint64_t number, std::size_t characters) const;
 
   LoadPromptOptions options_;
-  std::vector<std::string> questions_;
-  std::vector<std::string> texts_;
+  LoadTexts texts_;
   std::string shared_;
 };
 

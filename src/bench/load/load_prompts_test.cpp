@@ -4,7 +4,6 @@
 
 #include <set>
 
-#include "base/error.h"
 #include "base/untrusted_text.h"
 
 namespace espalier {
@@ -14,10 +13,10 @@ using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
 LoadPrompts made(const LoadPromptOptions& options) {
-  return LoadPrompts(options, {"Why?", "Where to?", "Who?"},
-                     {"One pear tr\xc3\xa9"
-                      "e.",
-                      "Two apple trees and a wall."});
+  return LoadPrompts(options, {.questions = {"Why?", "Where to?", "Who?"},
+                               .readings = {"One pear tr\xc3\xa9"
+                                            "e.",
+                                            "Two apple trees and a wall."}});
 }
 
 TEST(LoadPrompts, AreTheSameForTheSameSeedAndOthersForAnother) {
@@ -63,15 +62,6 @@ TEST(LoadPrompts, LongOnesHaveTheirLengthAndAreNeverCutInsideACharacter) {
     EXPECT_THAT(text, StartsWith("No. 1-0-2: "));
     EXPECT_THAT(text, HasSubstr("\n\nWhat is the text above about?"));
   }
-}
-
-TEST(LoadPrompts, OursAreFoundInTheRepositoryAndOtherFilesByTheirName) {
-  const Places places{.roots = {std::filesystem::path(ESPALIER_TEST_DATA) / "../.."}};
-  EXPECT_FALSE(LoadPrompts({.kind = "short"}, places).prompt(1).text.empty());
-  const std::string file = (places.roots[0] / "data/eval/rewrite.jsonl").string();
-  EXPECT_FALSE(LoadPrompts({.kind = file}, places).prompt(1).text.empty());
-  EXPECT_THROW(LoadPrompts({.kind = "no-such-file.jsonl"}, places), InputError);
-  EXPECT_THROW(LoadPrompts({.kind = "short"}, Places{}), InputError);
 }
 
 }  // namespace

@@ -17,7 +17,7 @@ namespace {
 using ::testing::HasSubstr;
 
 LoadPrompts made() {
-  return LoadPrompts({.seed = 1}, {"Why?"}, {"A text."});
+  return LoadPrompts({.seed = 1}, {.questions = {"Why?"}, .readings = {"A text."}});
 }
 
 LoadRun run(const ServerUrl& url, LoadShape shape, LoadSettings settings, const std::function<bool()>& cancelled = {}) {

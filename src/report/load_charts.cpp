@@ -1,7 +1,8 @@
+#include "report/load_charts.h"
+
 #include <fmt/format.h>
 
 #include "bench/figures.h"
-#include "bench/load/load_report.h"
 #include "report/markup.h"
 
 namespace espalier {
