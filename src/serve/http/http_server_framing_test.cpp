@@ -90,11 +90,8 @@ TEST(HttpServerGarbage, IsRefusedAtOnce) {
 TEST(HttpServerGarbage, OfAnyKindHarmsNobody) {
   constexpr unsigned kSeed = 5;
   constexpr int kRounds = kSanitized ? 100 : 400;
-  HttpLimits limits;
-  limits.header_time = HttpLimits::Time(300);
-  limits.body_time = HttpLimits::Time(300);
-  limits.linger_time = HttpLimits::Time(300);
-  FakeSite site(on_any_port(limits));
+  constexpr HttpLimits::Time kShort(300);
+  FakeSite site(on_any_port({.header_time = kShort, .body_time = kShort, .linger_time = kShort}));
   std::mt19937 random(kSeed);
   for (int round = 0; round < kRounds; ++round) {
     std::string bytes = post_bytes("/echo", "some body") + get_bytes("/health?a=b", "Accept: */*\r\n");

@@ -65,7 +65,6 @@ TEST(HttpServer, AnswersPipelinedRequestsInOrder) {
   RawClient client = site.client();
   client.send(get_bytes("/hold") + post_bytes("/echo", "second") + get_bytes("/health"));
   HeldRequest first = site.held();
-  ASSERT_TRUE(first.reply);
   EXPECT_EQ(site.handled(), 1);
   first.reply->send({.body = "first"});
   EXPECT_EQ(client.read_answer().body, "first");
@@ -78,7 +77,6 @@ TEST(HttpServer, ShowsTheApplicationTheWholeRequest) {
   RawClient client = site.client();
   client.send(post_bytes("/hold?a=%31&b", "the body", "X-Thing: x\r\n"));
   const HeldRequest held = site.held();
-  ASSERT_TRUE(held.reply);
   EXPECT_EQ(held.request.body, "the body");
   EXPECT_EQ(held.request.head.method, "POST");
   EXPECT_EQ(held.request.head.target.path, "/hold");
@@ -201,7 +199,6 @@ TEST(HttpServer, AsksForAKey) {
   RawClient client = site.client();
   client.send(get_bytes("/hold", "X-Api-Key: sk-two\r\n"));
   const HeldRequest held = site.held();
-  ASSERT_TRUE(held.reply);
   EXPECT_EQ(held.request.head.key, 1);
 }
 
@@ -247,7 +244,6 @@ TEST(HttpServer, StreamsEventsAsTheyCome) {
   RawClient client = site.client();
   client.send(post_bytes("/hold", "{}") + get_bytes("/health"));
   HeldRequest held = site.held();
-  ASSERT_TRUE(held.reply);
   EXPECT_TRUE(held.reply->begin_events({{"X-Request-Id", "chatcmpl-7"}}));
   const std::string head = client.read_until("\r\n\r\n");
   EXPECT_THAT(head, HasSubstr("HTTP/1.1 200 OK\r\n"));
@@ -267,13 +263,10 @@ TEST(HttpServer, StreamsEventsAsTheyCome) {
 }
 
 TEST(HttpServer, FillsSilenceWithComments) {
-  HttpLimits limits;
-  limits.silence_time = HttpLimits::Time(20);
-  FakeSite site(on_any_port(limits));
+  FakeSite site(on_any_port({.silence_time = HttpLimits::Time(20)}));
   RawClient client = site.client();
   client.send(post_bytes("/hold", "{}"));
   HeldRequest held = site.held();
-  ASSERT_TRUE(held.reply);
   held.reply->begin_events();
   client.read_until("\r\n\r\n");
   EXPECT_EQ(client.read_until(":\n\n\r\n"), "3\r\n:\n\n\r\n");
@@ -287,7 +280,6 @@ TEST(HttpServer, StreamsToHttp10UntilTheConnectionEnds) {
   RawClient client = site.client();
   client.send("GET /hold HTTP/1.0\r\nHost: localhost\r\nConnection: keep-alive\r\n\r\n");
   HeldRequest held = site.held();
-  ASSERT_TRUE(held.reply);
   held.reply->begin_events();
   held.reply->write("data: 1\n\n");
   held.reply->finish();
@@ -302,7 +294,6 @@ TEST(HttpServer, BreaksAStreamThatNobodyWillFinish) {
   RawClient client = site.client();
   client.send(post_bytes("/hold", "{}"));
   HeldRequest held = site.held();
-  ASSERT_TRUE(held.reply);
   held.reply->begin_events();
   held.reply->write("data: 1\n\n");
   client.read_until("data: 1\n\n\r\n");
@@ -316,7 +307,6 @@ TEST(HttpServer, TakesWritesFromSeveralThreads) {
   RawClient client = site.client();
   client.send(post_bytes("/hold", "{}"));
   HeldRequest held = site.held();
-  ASSERT_TRUE(held.reply);
   held.reply->begin_events();
   constexpr int kThreads = 4;
   constexpr int kEvents = 300;

@@ -85,7 +85,8 @@ RawAnswer FakeSite::ask(std::string_view bytes) const {
 
 HeldRequest FakeSite::held() {
   std::unique_lock lock(mutex_);
-  if (!changed_.wait_for(lock, RawClient::kPatience, [this] { return !held_.empty(); })) return {};
+  const bool came = changed_.wait_for(lock, RawClient::kPatience, [this] { return !held_.empty(); });
+  if (!came) device_error("no request came that could be held");
   HeldRequest held = std::move(held_.front());
   held_.pop_front();
   return held;

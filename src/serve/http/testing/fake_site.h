@@ -21,7 +21,7 @@ namespace espalier {
 
 struct HeldRequest {
   HttpRequest request;
-  std::shared_ptr<HttpReply> reply;  // null: none came
+  std::shared_ptr<HttpReply> reply;
 };
 
 class FakeSite {
@@ -36,7 +36,7 @@ class FakeSite {
   // One request on a connection of its own.
   RawAnswer ask(std::string_view bytes) const;
 
-  // The next request to /hold.
+  // The next request to /hold. Throws DeviceError where none comes.
   HeldRequest held();
   // How many held requests have been told that their client is gone; waits until there are so many.
   bool gone(int count);
