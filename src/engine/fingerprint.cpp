@@ -30,24 +30,33 @@ std::string hash_of_template(const ChatTemplate* chat_template) {
   return sha256(std::as_bytes(std::span(chat_template->source())));
 }
 
-// A part as a message has it.
-struct FingerprintPart {
-  const char* name;
-  std::string value;
-};
-
-std::vector<FingerprintPart> parts_of(const ModelFingerprint& fingerprint) {
-  return {{"model", fingerprint.model},
-          {"weights", fingerprint.weights},
-          {"configuration", fingerprint.configuration},
-          {"tokenizer", fingerprint.tokenizer},
-          {"end_tokens", fmt::format("{}", fmt::join(fingerprint.end_tokens, " "))},
-          {"chat_template", fingerprint.chat_template},
-          {"kv", fingerprint.kv},
-          {"arithmetic", std::to_string(fingerprint.arithmetic)},
-          {"float_order", fingerprint.float_order},
-          {"activations", fingerprint.activations}};
+// In the order of the canonical form. Text: a CanonicalText, or a list for messages.
+template <typename Text>
+void append_parts(const ModelFingerprint& fingerprint, Text& text) {
+  text.word("model", fingerprint.model);
+  text.word("weights", fingerprint.weights);
+  text.word("configuration", fingerprint.configuration);
+  text.word("tokenizer", fingerprint.tokenizer);
+  text.numbers("end_tokens", fingerprint.end_tokens);
+  text.word("chat_template", fingerprint.chat_template);
+  text.word("kv", fingerprint.kv);
+  text.number("arithmetic", fingerprint.arithmetic);
+  text.word("float_order", fingerprint.float_order);
+  text.word("activations", fingerprint.activations);
 }
+
+// Parts as messages have them. A fingerprint that was read from a receipt may have anything for a word.
+struct PartList {
+  explicit PartList(const ModelFingerprint& fingerprint) { append_parts(fingerprint, *this); }
+
+  void word(const char* name, const std::string& value) { parts.emplace_back(name, value); }
+  void number(const char* name, int value) { word(name, std::to_string(value)); }
+  void numbers(const char* name, const std::vector<std::int32_t>& values) {
+    word(name, fmt::format("{}", fmt::join(values, " ")));
+  }
+
+  std::vector<std::pair<const char*, std::string>> parts = {};
+};
 
 std::string shown_part(const std::string& value) {
   return value.empty() ? "none" : in_quotes(value);
@@ -73,24 +82,17 @@ ModelFingerprint model_fingerprint(const OpenEngine& engine, const ChatTemplate*
 }
 
 std::optional<std::string> first_other_part(const ModelFingerprint& found, const ModelFingerprint& expected) {
-  const std::vector<FingerprintPart> here = parts_of(found), there = parts_of(expected);
-  for (std::size_t i = 0; i < here.size(); ++i)
-    if (here[i].value != there[i].value)
-      return fmt::format("{} is {}, expected {}", here[i].name, shown_part(here[i].value), shown_part(there[i].value));
+  const PartList here(found), there(expected);
+  for (std::size_t i = 0; i < here.parts.size(); ++i) {
+    const auto& [name, value] = here.parts[i];
+    if (const std::string& wanted = there.parts[i].second; value != wanted)
+      return fmt::format("{} is {}, expected {}", name, shown_part(value), shown_part(wanted));
+  }
   return std::nullopt;
 }
 
 void append_fingerprint(const ModelFingerprint& fingerprint, CanonicalText& text) {
-  text.word("model", fingerprint.model);
-  text.word("weights", fingerprint.weights);
-  text.word("configuration", fingerprint.configuration);
-  text.word("tokenizer", fingerprint.tokenizer);
-  text.numbers("end_tokens", fingerprint.end_tokens);
-  text.word("chat_template", fingerprint.chat_template);
-  text.word("kv", fingerprint.kv);
-  text.number("arithmetic", fingerprint.arithmetic);
-  text.word("float_order", fingerprint.float_order);
-  text.word("activations", fingerprint.activations);
+  append_parts(fingerprint, text);
 }
 
 void append_sampling(const SamplingOptions& sampling, CanonicalText& text) {
