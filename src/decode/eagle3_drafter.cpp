@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "base/error.h"
-#include "decode/draft_invariants.h"
+#include "decode/network_sequence.h"
 
 namespace espalier {
 namespace {
@@ -22,7 +22,7 @@ std::vector<std::int32_t> places_from(std::int64_t first, std::int64_t count) {
 }  // namespace
 
 // What the head knows of one sequence: places [first_, end_) are written, the taps of the places behind wait.
-class Eagle3Drafter::Sequence final : public DraftSequence {
+class Eagle3Drafter::Sequence final : public NetworkSequence {
  public:
   Sequence(Eagle3Drafter& drafter, SequenceId sequence, int ring)
       : drafter_(&drafter), sequence_(sequence), ring_(ring) {}
@@ -39,10 +39,7 @@ class Eagle3Drafter::Sequence final : public DraftSequence {
   // The rows of the round's first pass. Their inputs are numbers in `taps`, to which it adds where theirs wait.
   std::vector<Row> seed_rows(std::vector<std::int32_t>& taps);
   std::vector<Row> node_rows(const Candidates& candidates, std::span<const int> nodes);
-  // What the tables must say of those rows, or of some of them.
-  RunOfStep expected_run(const DraftPart& part) const;
-  // All drafted nodes but the last `behind`; the last `rows` of them are in the step.
-  DraftedNodes drafted_nodes(const Candidates& candidates, std::int64_t behind, std::int64_t rows) const;
+  RunOfStep expected_run(const DraftPart& part) const override;
 
  private:
   // A candidate that has been a row of this round.
@@ -51,6 +48,7 @@ class Eagle3Drafter::Sequence final : public DraftSequence {
     std::vector<std::int32_t> places = {};  // of the rows above it and of itself
   };
 
+  NodePlaces node_places() const override;
   std::int64_t first_of_ring() const;
   // The first place of the round's tree: the root's row stands before it.
   std::int32_t tree_place() const { return static_cast<std::int32_t>(end_ + waiting_); }
@@ -76,9 +74,7 @@ class Eagle3Drafter::Sequence final : public DraftSequence {
 
   // Of the round.
   std::int32_t root_ = 0;
-  const Branch* branch_ = nullptr;
   bool seeded_ = false;
-  std::vector<int> drafted_;      // the candidates on speculative rows, in the order of their places
   std::map<int, DraftRow> rows_;  // by candidate, the root too
 };
 
@@ -182,7 +178,7 @@ bool Eagle3Drafter::Sequence::run_alone(std::int64_t count) {
   drafter_->fuse(taps);
   const DraftJob alone{.sequence = this};
   pass.run(drafter_->step_rows_, [&](std::span<const Row> rows, std::span<const DraftPart> parts) {
-    const StepCheck check = drafter_->check_of_waiting(std::span(&alone, 1), parts);
+    const StepCheck check = drafter_->check_of(std::span(&alone, 1), parts, true);
     drafter_->head_->forward(rows, drafter_->vectors_, drafter_->workspace_, check);
     return Guesses();
   });
@@ -279,15 +275,8 @@ std::vector<Row> Eagle3Drafter::Sequence::node_rows(const Candidates& candidates
   return rows;
 }
 
-DraftedNodes Eagle3Drafter::Sequence::drafted_nodes(const Candidates& candidates, std::int64_t behind,
-                                                    std::int64_t rows) const {
-  return {.candidates = &candidates,
-          .nodes = std::span(drafted_).first(drafted_.size() - static_cast<std::size_t>(behind)),
-          .step_rows = rows,
-          .branch = branch_->id(),
-          .prefix = tree_place(),
-          .begin = context_begin(tree_place()),
-          .root_position = tree_place() - 2};
+Eagle3Drafter::Sequence::NodePlaces Eagle3Drafter::Sequence::node_places() const {
+  return {.prefix = tree_place(), .begin = context_begin(tree_place()), .root_position = tree_place() - 2};
 }
 
 // --- all sequences --------------------------------------------------------------------------------------------------
@@ -370,7 +359,7 @@ std::vector<Guesses> Eagle3Drafter::expand(std::span<const DraftJob> jobs) {
   fuse(taps);
   outputs_ = before;  // the rows know their outputs' places; now come the outputs, in the same order
   Guesses flat = pass.run(step_rows_, [&](std::span<const Row> rows, std::span<const DraftPart> parts) {
-    return run_step(rows, branch, seeds ? check_of_waiting(jobs, parts) : check_of_nodes(jobs, parts));
+    return run_step(rows, branch, check_of(jobs, parts, seeds));
   });
   return guesses_by_job(jobs, std::vector(jobs.size(), true), std::move(flat));
 }
@@ -399,28 +388,11 @@ StepLimits Eagle3Drafter::limits(std::int64_t window) const {
           .window = static_cast<std::int32_t>(window)};
 }
 
-StepCheck Eagle3Drafter::check_of_waiting(std::span<const DraftJob> jobs, std::span<const DraftPart> parts) const {
+// The window of the first pass does not count the row itself; later ones begin where the drafter says.
+StepCheck Eagle3Drafter::check_of(std::span<const DraftJob> jobs, std::span<const DraftPart> parts, bool seeds) const {
   if (!options_.invariants) return {};
-  return [=, this](const HostTables& tables) {
-    std::vector<RunOfStep> runs;
-    for (const DraftPart& part : parts)
-      runs.push_back(static_cast<const Sequence*>(jobs[part.job].sequence)->expected_run(part));
-    // The window does not count the row itself.
-    check_draft_step(tables, runs, cache_->tables(), limits(options_.window == 0 ? 0 : options_.window + 1));
-  };
-}
-
-StepCheck Eagle3Drafter::check_of_nodes(std::span<const DraftJob> jobs, std::span<const DraftPart> parts) const {
-  if (!options_.invariants) return {};
-  return [=, this](const HostTables& tables) {
-    std::vector<DraftedNodes> drafted;
-    for (const DraftPart& part : parts) {
-      const DraftJob& job = jobs[part.job];
-      drafted.push_back(static_cast<const Sequence*>(job.sequence)
-                            ->drafted_nodes(*job.candidates, std::ssize(job.nodes) - part.end, part.end - part.begin));
-    }
-    check_draft_step(tables, drafted, cache_->tables(), limits(0));
-  };
+  if (!seeds) return check_of_nodes(jobs, parts, cache_->tables(), limits(0));
+  return check_of_first_pass(jobs, parts, cache_->tables(), limits(options_.window == 0 ? 0 : options_.window + 1));
 }
 
 }  // namespace espalier

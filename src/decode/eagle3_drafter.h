@@ -62,8 +62,7 @@ class Eagle3Drafter final : public Drafter {
   Guesses run_step(std::span<const Row> rows, int branch, const StepCheck& check);
   void keep_outputs(const Eagle3Output& output, std::span<const Row> rows);
   StepLimits limits(std::int64_t window) const;
-  StepCheck check_of_waiting(std::span<const DraftJob> jobs, std::span<const DraftPart> parts) const;
-  StepCheck check_of_nodes(std::span<const DraftJob> jobs, std::span<const DraftPart> parts) const;
+  StepCheck check_of(std::span<const DraftJob> jobs, std::span<const DraftPart> parts, bool seeds) const;
 
   const Eagle3Head* head_;
   KvCache* cache_;

@@ -5,12 +5,12 @@
 #include <numeric>
 
 #include "base/error.h"
-#include "decode/draft_invariants.h"
+#include "decode/network_sequence.h"
 
 namespace espalier {
 
 // Places [0, written_) of the sequence hold its text.
-class ModelDrafter::Sequence final : public DraftSequence {
+class ModelDrafter::Sequence final : public NetworkSequence {
  public:
   Sequence(ModelDrafter& drafter, SequenceId sequence) : drafter_(&drafter), sequence_(sequence) {}
 
@@ -26,10 +26,7 @@ class ModelDrafter::Sequence final : public DraftSequence {
   // The text that is missing, then the root.
   std::vector<Row> first_rows();
   std::vector<Row> node_rows(const Candidates& candidates, std::span<const int> nodes);
-  // What the tables must say of those rows, or of some of them.
-  RunOfStep expected_run(const DraftPart& part) const;
-  // All drafted nodes but the last `behind`; the last `rows` of them are in the step.
-  DraftedNodes drafted_nodes(const Candidates& candidates, std::int64_t behind, std::int64_t rows) const;
+  RunOfStep expected_run(const DraftPart& part) const override;
 
  private:
   // A candidate that has been a row of this round.
@@ -39,6 +36,7 @@ class ModelDrafter::Sequence final : public DraftSequence {
     std::vector<std::int32_t> places = {};  // of the rows above it and of itself
   };
 
+  NodePlaces node_places() const override;
   std::int64_t prefix() const { return std::ssize(tokens_) - 1; }
   bool knows_token(std::int32_t token) const { return token < drafter_->model_->config().vocabulary; }
 
@@ -50,9 +48,7 @@ class ModelDrafter::Sequence final : public DraftSequence {
   // Of the round.
   std::span<const std::int32_t> tokens_;
   bool knows_text_ = true;
-  const Branch* branch_ = nullptr;
-  std::vector<int> drafted_;  // the candidates on rows of the branch, in the order of their places; the root first
-  std::map<int, DraftRow> rows_;
+  std::map<int, DraftRow> rows_;  // by candidate, the root too
 };
 
 bool ModelDrafter::Sequence::reused(std::span<const std::int32_t> tokens) {
@@ -124,14 +120,9 @@ std::vector<Row> ModelDrafter::Sequence::node_rows(const Candidates& candidates,
   return rows;
 }
 
-DraftedNodes ModelDrafter::Sequence::drafted_nodes(const Candidates& candidates, std::int64_t behind,
-                                                   std::int64_t rows) const {
-  return {.candidates = &candidates,
-          .nodes = std::span(drafted_).first(drafted_.size() - static_cast<std::size_t>(behind)),
-          .step_rows = rows,
-          .branch = branch_->id(),
-          .prefix = static_cast<std::int32_t>(prefix()),
-          .root_position = static_cast<std::int32_t>(prefix())};
+ModelDrafter::Sequence::NodePlaces ModelDrafter::Sequence::node_places() const {
+  const auto root = static_cast<std::int32_t>(prefix());
+  return {.prefix = root, .root_position = root};
 }
 
 ModelDrafter::ModelDrafter(const Transformer& model, KvCache& cache, const ModelDrafterOptions& options)
@@ -167,8 +158,7 @@ std::vector<Guesses> ModelDrafter::expand(std::span<const DraftJob> jobs) {
       pass.add(first ? sequence(i)->first_rows() : sequence(i)->node_rows(*jobs[i].candidates, jobs[i].nodes));
   }
   Guesses flat = pass.run(step_rows_, [&](std::span<const Row> rows, std::span<const DraftPart> parts) {
-    const StepCheck check = first ? check_of_text(jobs, parts) : check_of_nodes(jobs, parts);
-    const StepOutput output = model_->forward(rows, workspace_, check);
+    const StepOutput output = model_->forward(rows, workspace_, check_of(jobs, parts, first));
     return output.logits.empty() ? Guesses() : top_.read(output.logits, branch, {});
   });
   return guesses_by_job(jobs, had_rows, std::move(flat));
@@ -180,27 +170,10 @@ StepLimits ModelDrafter::limits() const {
           .window = static_cast<std::int32_t>(model_->config().sliding_window)};
 }
 
-StepCheck ModelDrafter::check_of_text(std::span<const DraftJob> jobs, std::span<const DraftPart> parts) const {
+StepCheck ModelDrafter::check_of(std::span<const DraftJob> jobs, std::span<const DraftPart> parts, bool first) const {
   if (!options_.invariants) return {};
-  return [=, this](const HostTables& tables) {
-    std::vector<RunOfStep> runs;
-    for (const DraftPart& part : parts)
-      runs.push_back(static_cast<const Sequence*>(jobs[part.job].sequence)->expected_run(part));
-    check_draft_step(tables, runs, cache_->tables(), limits());
-  };
-}
-
-StepCheck ModelDrafter::check_of_nodes(std::span<const DraftJob> jobs, std::span<const DraftPart> parts) const {
-  if (!options_.invariants) return {};
-  return [=, this](const HostTables& tables) {
-    std::vector<DraftedNodes> drafted;
-    for (const DraftPart& part : parts) {
-      const DraftJob& job = jobs[part.job];
-      drafted.push_back(static_cast<const Sequence*>(job.sequence)
-                            ->drafted_nodes(*job.candidates, std::ssize(job.nodes) - part.end, part.end - part.begin));
-    }
-    check_draft_step(tables, drafted, cache_->tables(), limits());
-  };
+  return first ? check_of_first_pass(jobs, parts, cache_->tables(), limits())
+               : check_of_nodes(jobs, parts, cache_->tables(), limits());
 }
 
 }  // namespace espalier

@@ -42,8 +42,7 @@ class ModelDrafter final : public Drafter {
 
   std::int64_t positions() const { return options_.context + branch_rows(options_.tree); }
   StepLimits limits() const;
-  StepCheck check_of_text(std::span<const DraftJob> jobs, std::span<const DraftPart> parts) const;
-  StepCheck check_of_nodes(std::span<const DraftJob> jobs, std::span<const DraftPart> parts) const;
+  StepCheck check_of(std::span<const DraftJob> jobs, std::span<const DraftPart> parts, bool first) const;
 
   const Transformer* model_;
   KvCache* cache_;
