@@ -2,20 +2,19 @@
 
 #include <gtest/gtest.h>
 
-#include <filesystem>
 #include <map>
 #include <stdexcept>
 
 #include "decode/batch.h"
 #include "decode/draw.h"
-#include "device/cpu/cpu_device.h"
+#include "decode/testing/tiny_model_test.h"
 
 namespace espalier {
 namespace {
 
 constexpr std::int64_t kReplayContext = 64;
 
-class AnswerReplayTest : public ::testing::Test {
+class AnswerReplayTest : public TinyModelTest {
  protected:
   Batch batch(std::int64_t context) const {
     return Batch(model_, {.context = context, .prefill_rows = 8, .scored_rows = 5});
@@ -52,8 +51,6 @@ class AnswerReplayTest : public ::testing::Test {
     EXPECT_EQ(replay.finish(), result.finish_reason);
   }
 
-  std::unique_ptr<Device> device_ = make_cpu_device({.threads = 1});
-  Transformer model_ = load_transformer(*device_, std::filesystem::path(ESPALIER_TEST_DATA) / "tiny/smollm2");
   std::vector<std::int32_t> prompt_ = {5, 9, 40, 77, 120, 33, 8, 250, 17, 60, 61};
 };
 

@@ -12,6 +12,7 @@
 #include "decode/model_drafter.h"
 #include "decode/ngram_drafter.h"
 #include "decode/oracle_drafter.h"
+#include "decode/testing/tiny_model_test.h"
 #include "device/conformance/remote_device.h"
 #include "device/cpu/cpu_device.h"
 #include "format/testing/temporary_folder.h"
@@ -21,35 +22,21 @@ namespace {
 
 using ::testing::ElementsAre;
 
-constexpr std::int32_t kServedVocabulary = 272;
-
-std::filesystem::path served_model() {
-  return std::filesystem::path(ESPALIER_TEST_DATA) / "tiny/smollm2";
-}
-
-class ServingBatch : public ::testing::Test {
+class ServingBatch : public TinyModelTest {
  protected:
-  std::unique_ptr<Device> device_ = make_cpu_device({.threads = 1});
-  Transformer model_ = load_transformer(*device_, served_model());
   const std::vector<std::int32_t> prompt_ = {5, 9, 40, 77, 120, 33};
   KnownAnswers answers_;
 
-  static std::vector<std::int32_t> text(std::size_t count, std::size_t step) {
-    std::vector<std::int32_t> tokens(count);
-    for (std::size_t i = 0; i < count; ++i)
-      tokens[i] = static_cast<std::int32_t>((i * step + i * i + step) % kServedVocabulary);
-    return tokens;
-  }
   std::vector<std::int32_t> plain(std::span<const std::int32_t> prompt, const GenerateOptions& options) const {
     return Batch(model_, {.context = 512}).generate(prompt, options).tokens;
   }
   std::unique_ptr<Drafter> drafter(const std::string& name, KvCache& cache, const TreeOptions& tree, int sequences) {
     if (name == "ngram") return std::make_unique<NgramDrafter>();
-    if (name == "hostile") return std::make_unique<HostileDrafter>(7, kServedVocabulary);
+    if (name == "hostile") return std::make_unique<HostileDrafter>(7, kTinyVocabulary);
     if (name == "model")
       return std::make_unique<ModelDrafter>(model_, cache,
                                             ModelDrafterOptions{.context = 512, .tree = tree, .sequences = sequences});
-    return std::make_unique<OracleDrafter>(&answers_, OracleOptions{.seed = 1, .vocabulary = kServedVocabulary});
+    return std::make_unique<OracleDrafter>(&answers_, OracleOptions{.seed = 1, .vocabulary = kTinyVocabulary});
   }
   Speculation speculation(const std::vector<std::string>& names, const TreeOptions& tree = {.nodes = 12, .depth = 4}) {
     return {.tree = tree, .drafters = [=, this](KvCache& cache, int sequences) {
@@ -102,7 +89,7 @@ TEST_F(LeastLength, NoStopTokenIsDrawnBeforeIt) {
 
 TEST_F(LeastLength, TheTextIsTheSameHoweverItIsGuessedAndWhereverLogitsLie) {
   const auto remote = make_remote_device(make_cpu_device({.threads = 1}));
-  const Transformer remote_model = load_transformer(*remote, served_model());
+  const Transformer remote_model = load_transformer(*remote, tiny_model());
   for (const SamplingOptions& sampling : {SamplingOptions{}, SamplingOptions{.temperature = 0.9f}})
     for (std::int64_t least : kSanitized ? std::vector{7} : std::vector{4, 7, 30}) {
       const GenerateOptions options = stopping(least, sampling);
@@ -176,11 +163,11 @@ class DraftWishes : public ServingBatch {
 
   // The same model, made for more positions.
   static std::filesystem::path longer_context(const TemporaryFolder& folder, int positions) {
-    std::string config = read_text_file(served_model() / "config.json");
+    std::string config = read_text_file(tiny_model() / "config.json");
     const std::string before = "\"max_position_embeddings\": 512";
     config.replace(config.find(before), before.size(), fmt::format("\"max_position_embeddings\": {}", positions));
     folder.write("config.json", config);
-    std::filesystem::copy(served_model() / "model.safetensors", folder / "model.safetensors");
+    std::filesystem::copy(tiny_model() / "model.safetensors", folder / "model.safetensors");
     return folder.path();
   }
 };
@@ -373,7 +360,7 @@ TEST_F(Predictions, ThatAreWrongCostNothingButSteps) {
 
 TEST_F(Predictions, AreFollowedAgainBehindAnError) {
   auto edited = answer_;
-  for (std::size_t i : {10u, 30u, 50u}) edited[i] = (edited[i] + 1) % kServedVocabulary;
+  for (std::size_t i : {10u, 30u, 50u}) edited[i] = (edited[i] + 1) % kTinyVocabulary;
   edited.erase(edited.begin() + 40);
   const GenerateResult result = run(edited);
   EXPECT_EQ(result.tokens, answer_);

@@ -4,21 +4,13 @@
 #include "base/testing/sanitized.h"
 #include "decode/batch.h"
 #include "decode/ngram_drafter.h"
-#include "device/cpu/cpu_device.h"
+#include "decode/testing/tiny_model_test.h"
 
 namespace espalier {
 namespace {
 
-class SharedPrompts : public ::testing::Test {
+class SharedPrompts : public TinyModelTest {
  protected:
-  std::unique_ptr<Device> device_ = make_cpu_device({.threads = 1});
-  Transformer model_ = load_transformer(*device_, std::filesystem::path(ESPALIER_TEST_DATA) / "tiny/smollm2");
-
-  static std::vector<std::int32_t> text(std::size_t count, std::size_t step) {
-    std::vector<std::int32_t> tokens(count);
-    for (std::size_t i = 0; i < count; ++i) tokens[i] = static_cast<std::int32_t>((i * step + i * i + step) % 272);
-    return tokens;
-  }
   static GenerateOptions sampled(std::uint64_t seed, std::int64_t max_tokens = 12) {
     return {.sampling = {.temperature = 0.9f}, .seed = seed, .max_tokens = max_tokens};
   }

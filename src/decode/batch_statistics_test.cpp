@@ -8,6 +8,7 @@
 #include "decode/batch.h"
 #include "decode/ngram_drafter.h"
 #include "decode/oracle_drafter.h"
+#include "decode/testing/tiny_model_test.h"
 #include "device/checked/checked_device.h"
 #include "device/cpu/cpu_device.h"
 
@@ -48,17 +49,10 @@ TEST(DraftCounts, CountsGuessesOfAnyOfTheSources) {
   EXPECT_EQ(all.drafts, 1) << "a root alone is no draft";
 }
 
-class WatchedBatch : public ::testing::Test {
+class WatchedBatch : public TinyModelTest {
  protected:
-  std::unique_ptr<Device> device_ = make_cpu_device({.threads = 1});
-  Transformer model_ = load_transformer(*device_, std::filesystem::path(ESPALIER_TEST_DATA) / "tiny/smollm2");
   KnownAnswers answers_;
 
-  static std::vector<std::int32_t> text(std::size_t count, std::size_t step) {
-    std::vector<std::int32_t> tokens(count);
-    for (std::size_t i = 0; i < count; ++i) tokens[i] = static_cast<std::int32_t>((i * step + i * i + step) % 272);
-    return tokens;
-  }
   Speculation speculation() {
     return {.tree = {.nodes = 8, .depth = 3}, .drafters = [this](KvCache&, int) {
               DrafterSet set;

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "cache/kv_cache.h"
+#include "decode/testing/copied_tables.h"
 #include "device/checked/checked_device.h"
 #include "device/reference/reference_device.h"
 
@@ -84,7 +85,7 @@ struct DraftingSequence {
 };
 
 // A pass over one or two sequences. The tables are columns that a test can damage.
-class Pass {
+class Pass : public CopiedTables {
  public:
   explicit Pass(std::uint32_t seed) : Pass(seed, seed % 2 == 0, 1 + seed / 2 % 2) {}
   Pass(std::uint32_t seed, bool root_is_row, std::size_t sequences) {
@@ -102,20 +103,9 @@ class Pass {
   }
 
   void check() const {
-    HostTables t = made_;
-    t.token = token;
-    t.position = position;
-    t.slot = slot;
-    t.sequence = sequence;
-    t.blocks = blocks;
-    t.begin = begin;
-    t.end = end;
-    t.ancestor_count = ancestor_count;
-    t.ancestors = ancestors;
-    t.mask = mask;
     std::vector<DraftedNodes> drafted;
     for (const DraftingSequence& one : drafting) drafted.push_back(one.drafted());
-    check_draft_step(t, drafted, cache_->tables(), kDraftLimits);
+    check_draft_step(tables(), drafted, cache_->tables(), kDraftLimits);
   }
 
   std::size_t step_rows() const { return step_rows_; }
@@ -129,27 +119,9 @@ class Pass {
 
  public:
   std::vector<DraftingSequence> drafting;
-  std::vector<std::int32_t> token, position, slot, sequence, begin, end, ancestor_count, ancestors, blocks;
-  std::vector<std::uint8_t> mask;
 
  private:
-  void copy(const HostTables& made) {
-    made_ = made;
-    const auto values = [](auto span) { return std::vector(span.begin(), span.end()); };
-    token = values(made.token);
-    position = values(made.position);
-    slot = values(made.slot);
-    sequence = values(made.sequence);
-    blocks = values(made.blocks);
-    begin = values(made.begin);
-    end = values(made.end);
-    ancestor_count = values(made.ancestor_count);
-    ancestors = values(made.ancestors);
-    mask = values(made.mask);
-  }
-
   std::size_t step_rows_ = 0;
-  HostTables made_;
 };
 
 TEST(DraftInvariants, AcceptTheTablesOfEveryPass) {

@@ -4,15 +4,13 @@
 
 #include "base/error.h"
 #include "decode/batch.h"
-#include "device/cpu/cpu_device.h"
+#include "decode/testing/tiny_model_test.h"
 
 namespace espalier {
 namespace {
 
-class PoolSizeTest : public ::testing::Test {
+class PoolSizeTest : public TinyModelTest {
  protected:
-  std::unique_ptr<Device> device_ = make_cpu_device({.threads = 1});
-  Transformer model_ = load_transformer(*device_, std::filesystem::path(ESPALIER_TEST_DATA) / "tiny/smollm2");
   const DecoderOptions options_{.context = 500, .parallel = 4};
   const std::int64_t position_ = kv_position_bytes(model_, DType::f16, {});
 

@@ -5,6 +5,7 @@
 
 #include "decode/batch.h"
 #include "decode/hostile_drafter.h"
+#include "decode/testing/tiny_model_test.h"
 #include "device/conformance/remote_device.h"
 #include "device/cpu/cpu_device.h"
 
@@ -12,10 +13,6 @@ namespace espalier {
 namespace {
 
 constexpr std::int64_t kAlternatives = 3;
-
-std::filesystem::path scored_model() {
-  return std::filesystem::path(ESPALIER_TEST_DATA) / "tiny/smollm2";
-}
 
 bool same_bits(const TokenLogprob& a, const TokenLogprob& b) {
   return a.token == b.token && std::bit_cast<std::uint64_t>(a.logprob) == std::bit_cast<std::uint64_t>(b.logprob);
@@ -28,18 +25,11 @@ bool same_bits(const std::vector<Logprobs>& a, const std::vector<Logprobs>& b) {
   });
 }
 
-class PromptScores : public ::testing::Test {
+class PromptScores : public TinyModelTest {
  protected:
-  std::unique_ptr<Device> device_ = make_cpu_device({.threads = 1});
-  Transformer model_ = load_transformer(*device_, scored_model());
   const std::vector<std::int32_t> prompt_ = text(200, 37), other_ = text(90, 5);
   const std::vector<Logprobs> expected_ = scores(model_, prompt_);
 
-  static std::vector<std::int32_t> text(std::size_t count, std::size_t step) {
-    std::vector<std::int32_t> tokens(count);
-    for (std::size_t i = 0; i < count; ++i) tokens[i] = static_cast<std::int32_t>((i * step + i * i + step) % 272);
-    return tokens;
-  }
   static std::vector<Logprobs> scores(const Transformer& model, std::span<const std::int32_t> prompt) {
     std::vector<Logprobs> all;
     Batch(model, {.context = 300}).score(prompt, [&](std::int64_t position, std::span<const float> logits) {
@@ -175,7 +165,7 @@ TEST_F(PromptScores, AreTheSameAfterGivingWay) {
 
 TEST_F(PromptScores, AreTheSameOnADeviceWithMemoryOfItsOwn) {
   const auto remote = make_remote_device(make_cpu_device({.threads = 1}));
-  const Transformer model = load_transformer(*remote, scored_model());
+  const Transformer model = load_transformer(*remote, tiny_model());
   Batch batch(model, {.context = 300, .scored_rows = 40, .parallel = 2});
   const std::vector<GenerateRequest> requests = {{.prompt = other_, .options = {.max_tokens = 60}},
                                                  {.prompt = prompt_, .options = scored(10)}};

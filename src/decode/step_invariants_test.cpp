@@ -12,6 +12,7 @@
 
 #include "base/testing/sanitized.h"
 #include "cache/kv_cache.h"
+#include "decode/testing/copied_tables.h"
 #include "device/checked/checked_device.h"
 #include "device/reference/reference_device.h"
 #include "tree/testing/random_tree.h"
@@ -23,7 +24,7 @@ constexpr KvShape kTeacherShape{.layers = 1, .kv_heads = 1, .head_size = 16, .ty
 constexpr StepLimits kTeacherLimits{.tree = {.vocabulary = 1 << 20, .positions = 4096}};
 
 // The tables of a step over random trees and, behind them, runs of text, as columns that a test can damage.
-class Step {
+class Step : public CopiedTables {
  public:
   Step(std::uint32_t seed, bool ascend, std::int32_t window, int trees = 2, int runs = 2) : window_(window) {
     std::unique_ptr<Device> device = make_reference_device();
@@ -43,21 +44,6 @@ class Step {
     StepTables tables(*device_, cache_->memory(), 64, 1024, {.mask = MaskForm::dense});
     tables.prepare(rows, [this](const HostTables& made) { copy(made); });
     real_rows_ = std::ssize(rows);
-  }
-
-  HostTables tables() const {
-    HostTables t = made_;
-    t.token = token;
-    t.position = position;
-    t.slot = slot;
-    t.sequence = sequence;
-    t.blocks = blocks;
-    t.begin = begin;
-    t.end = end;
-    t.ancestor_count = ancestor_count;
-    t.ancestors = ancestors;
-    t.mask = mask;
-    return t;
   }
 
   void check() const {
@@ -81,9 +67,6 @@ class Step {
   std::size_t sequences() const { return branches_.size(); }
   std::vector<TreeOfStep>& trees() { return of_step_; }
   std::vector<RunOfStep>& runs() { return runs_; }
-
-  std::vector<std::int32_t> token, position, slot, sequence, begin, end, ancestor_count, ancestors, blocks;
-  std::vector<std::uint8_t> mask;
 
  private:
   void open_branch(std::int32_t prefix, std::int64_t rows) {
@@ -131,21 +114,6 @@ class Step {
     of_step_.push_back({nullptr, tensors, branches_.back().id()});
   }
 
-  void copy(const HostTables& made) {
-    made_ = made;
-    const auto values = [](auto span) { return std::vector(span.begin(), span.end()); };
-    token = values(made.token);
-    position = values(made.position);
-    slot = values(made.slot);
-    sequence = values(made.sequence);
-    blocks = values(made.blocks);
-    begin = values(made.begin);
-    end = values(made.end);
-    ancestor_count = values(made.ancestor_count);
-    ancestors = values(made.ancestors);
-    mask = values(made.mask);
-  }
-
   std::int32_t window_;
   std::unique_ptr<Device> device_;
   std::optional<KvCache> cache_;
@@ -154,7 +122,6 @@ class Step {
   std::vector<TreeOfStep> of_step_;
   std::vector<RunOfStep> runs_;
   std::int64_t real_rows_ = 0;
-  HostTables made_;
 };
 
 TEST(StepInvariants, AcceptTheTablesOfEveryStep) {
