@@ -35,6 +35,14 @@ std::shared_ptr<HeardAnswer> held_at(Gate& gate) {
   return answer;
 }
 
+// A request that runs, and that the engine thread does not get past until the gate opens.
+std::shared_ptr<HeardAnswer> hold(TinyService& tiny, Gate& gate, const RequestPlan& plan, int key = 0) {
+  auto answer = held_at(gate);
+  tiny.submit(plan, answer, key);
+  gate.wait_reached();
+  return answer;
+}
+
 ApiError refusal(const std::function<void()>& call) {
   try {
     call();
@@ -93,9 +101,8 @@ TEST(AnswerService, TheChoicesOfAPromptReadItOnce) {
 TEST(AnswerService, AFullQueueTurnsAwayWithATimeToComeBack) {
   Gate gate;
   TinyService tiny({.parallel = 1}, {.queue = 1});
-  const auto first = held_at(gate), second = heard(), third = heard();
-  tiny.submit(tiny_plan(4), first);
-  gate.wait_reached();
+  const auto first = hold(tiny, gate, tiny_plan(4));
+  const auto second = heard(), third = heard();
   tiny.submit(tiny_plan(4), second);
   const ApiError error = refusal([&] { tiny.submit(tiny_plan(4), third); });
   EXPECT_EQ(error.status, 503);
@@ -111,9 +118,8 @@ TEST(AnswerService, AFullQueueTurnsAwayWithATimeToComeBack) {
 TEST(AnswerService, AKeyHasSoManyAtOnceAndNoMore) {
   Gate gate;
   TinyService tiny({.parallel = 1}, {.per_key = 2});
-  const auto first = held_at(gate), second = heard(), other = heard();
-  tiny.submit(tiny_plan(4), first, 7);
-  gate.wait_reached();
+  const auto first = hold(tiny, gate, tiny_plan(4), 7);
+  const auto second = heard(), other = heard();
   tiny.submit(tiny_plan(4), second, 7);
   const ApiError error = refusal([&] { tiny.submit(tiny_plan(4), heard(), 7); });
   EXPECT_EQ(error.status, 429);
@@ -127,9 +133,8 @@ TEST(AnswerService, AKeyHasSoManyAtOnceAndNoMore) {
 TEST(AnswerService, CancellingOneThatWaitsTouchesNoneThatRuns) {
   Gate gate;
   TinyService tiny({.parallel = 1});
-  const auto running = held_at(gate), waiting = heard(), next = heard();
-  tiny.submit(tiny_plan(12), running);
-  gate.wait_reached();
+  const auto running = hold(tiny, gate, tiny_plan(12));
+  const auto waiting = heard(), next = heard();
   const auto ticket = tiny.submit(tiny_plan(12, 9), waiting);
   tiny.submit(tiny_plan(12, 13), next);
   tiny.service().cancel(ticket);
@@ -230,9 +235,8 @@ TEST(AnswerService, WhoHasEndedCannotBeCancelledAndNeitherCanANumberThatNobodyHa
 TEST(AnswerService, WhoWaitsTooLongIsToldAndTheOthersGoOn) {
   Gate gate;
   TinyService tiny({.parallel = 1}, {.queue_time = 30ms});
-  const auto running = held_at(gate), waiting = heard();
-  tiny.submit(tiny_plan(200), running);
-  gate.wait_reached();
+  const auto running = hold(tiny, gate, tiny_plan(200));
+  const auto waiting = heard();
   tiny.submit(tiny_plan(4), waiting);
   std::this_thread::sleep_for(60ms);
   gate.open();
@@ -246,9 +250,7 @@ TEST(AnswerService, WhoWaitsTooLongIsToldAndTheOthersGoOn) {
 TEST(AnswerService, ARequestThatTakesTooLongEndsWithATimeout) {
   Gate gate;
   TinyService tiny({}, {.request_time = 30ms});
-  const auto slow = held_at(gate);
-  tiny.submit(tiny_plan(200), slow);
-  gate.wait_reached();
+  const auto slow = hold(tiny, gate, tiny_plan(200));
   std::this_thread::sleep_for(60ms);
   gate.open();
   ASSERT_TRUE(slow->wait_over());
@@ -278,9 +280,8 @@ TEST(AnswerService, AStreamBeginsAfterAWhileInTheQueue) {
 TEST(AnswerService, DrainingRefusesWhoWaitsAndLetsOthersEnd) {
   Gate gate;
   TinyService tiny({.parallel = 1});
-  const auto running = held_at(gate), waiting = heard();
-  tiny.submit(tiny_plan(30), running);
-  gate.wait_reached();
+  const auto running = hold(tiny, gate, tiny_plan(30));
+  const auto waiting = heard();
   tiny.submit(tiny_plan(4, 9), waiting);
   tiny.service().drain(10s);
   EXPECT_EQ(tiny.service().health(), ServerHealth::draining);
@@ -296,9 +297,7 @@ TEST(AnswerService, DrainingRefusesWhoWaitsAndLetsOthersEnd) {
 TEST(AnswerService, WhoIsCutOffByTheEndIsToldAndItIsNotWell) {
   Gate gate;
   TinyService tiny;
-  const auto running = held_at(gate);
-  tiny.submit(tiny_plan(200), running);
-  gate.wait_reached();
+  const auto running = hold(tiny, gate, tiny_plan(200));
   tiny.service().drain(0ms);
   gate.open();
   EXPECT_FALSE(tiny.drain(0ms));
@@ -403,9 +402,7 @@ TEST(AnswerService, AListenerThatFailsAnywhereFailsItsOwnRequestAlone) {
 TEST(AnswerService, AFaultWhileItDrainsFailsWhomItConcernsAndItEnds) {
   Gate gate;
   TinyService tiny;
-  const auto running = held_at(gate);
-  tiny.submit(tiny_plan(30), running);
-  gate.wait_reached();
+  const auto running = hold(tiny, gate, tiny_plan(30));
   tiny.service().drain(10s);
   tiny.engine().device().fail_at(40);
   gate.open();
