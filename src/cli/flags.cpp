@@ -75,15 +75,19 @@ void add_model_flag(CLI::App& app, EngineOptions& options) {
       ->type_name("PATH");
 }
 
+void add_threads_flag(CLI::App& app, int& threads, const std::string& what) {
+  app.add_option("-t,--threads", threads, what + "; 0: one per core")
+      ->check(CLI::Range(0, 256))
+      ->capture_default_str()
+      ->type_name("N");
+}
+
 void add_engine_flags(CLI::App& app, EngineFlags& flags) {
   EngineOptions& options = flags.options;
   const HelpGroup group(app, "Engine");
   add_model_flag(app, options);
   add_mode_flags(app, flags.modes);
-  app.add_option("-t,--threads", options.threads, "threads; 0: one per core")
-      ->check(CLI::Range(0, 256))
-      ->capture_default_str()
-      ->type_name("N");
+  add_threads_flag(app, options.threads);
   app.add_option("--isa", options.isa, "the instruction set of the kernels; without it the fastest (see inspect --cpu)")
       ->check(CLI::IsMember(isa_names()))
       ->type_name("NAME");

@@ -41,6 +41,7 @@ class HelpGroup {
 };
 
 void add_model_flag(CLI::App& app, EngineOptions& options);
+void add_threads_flag(CLI::App& app, int& threads, const std::string& what = "threads");
 void add_engine_flags(CLI::App& app, EngineFlags& flags);
 void add_sampling_flags(CLI::App& app, TextOptions& options);
 void add_chat_flags(CLI::App& app, ChatSettings& settings);

@@ -246,10 +246,7 @@ Command add_quantize(CLI::App& app) {
       ->required()
       ->check(CLI::IsMember({"f16", "q8_0", "q4_0", "q4_1"}))
       ->type_name("TYPE");
-  command->add_option("-t,--threads", flags->threads, "threads; 0: one per core")
-      ->check(CLI::Range(0, 256))
-      ->capture_default_str()
-      ->type_name("N");
+  add_threads_flag(*command, flags->threads);
   add_force_flag(*command, flags->existing);
   command->add_flag("-v,--verbose", flags->verbose, "list every tensor");
   return [flags] { return run_quantize(*flags); };

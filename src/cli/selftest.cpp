@@ -225,10 +225,7 @@ Command add_selftest(CLI::App& app) {
       ->check(CLI::IsMember(part_names()))
       ->type_name("PART,...");
   add_model_flag(*command, flags->engine);
-  command->add_option("-t,--threads", flags->engine.threads, "threads of the speed table; 0: one per core")
-      ->check(CLI::Range(0, 256))
-      ->capture_default_str()
-      ->type_name("N");
+  add_threads_flag(*command, flags->engine.threads, "threads of the speed table");
   add_force_flag(*command, flags->existing);
   command->add_flag("-v,--verbose", flags->verbose, "say more on standard error");
   return [flags] { return run_selftest(*flags); };
