@@ -11,6 +11,7 @@ import json
 import os
 import random
 import re
+import shutil
 import signal
 import socket
 import struct
@@ -582,6 +583,31 @@ class Ends(unittest.TestCase):
             began = time.monotonic()
             self.assertEqual(server.stop(timeout=10), 1)
             self.assertLess(time.monotonic() - began, 5)
+
+    def test_a_signal_while_the_model_loads_ends_it_with_a_line(self):
+        with tempfile.TemporaryDirectory() as folder, socket.create_server(("127.0.0.1", 0)) as free:
+            model, port = Path(folder, "model.gguf"), free.getsockname()[1]
+            free.close()
+            shutil.copy(MODEL, model)
+            os.truncate(model, 1 << 36)  # nothing but a hole behind the tensors, but it takes long to hash
+            process = subprocess.Popen([str(ESPALIER), "serve", "--model", str(model), "--port", str(port)],
+                                       stderr=subprocess.PIPE, text=True, env=environment())
+            self.addCleanup(process.kill)
+            self.assertEqual(self.health(port), 503)
+            process.send_signal(signal.SIGTERM)
+            self.assertEqual(process.communicate(timeout=60)[1], "espalier: ended before the model was loaded\n")
+            self.assertEqual(process.returncode, 0)
+
+    @staticmethod
+    def health(port):
+        """The status of /health, once somebody listens there."""
+        for _ in range(600):
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+            with contextlib.closing(connection), contextlib.suppress(ConnectionError):
+                connection.request("GET", "/health")
+                return connection.getresponse().status
+            time.sleep(0.1)
+        raise AssertionError("nobody listens")
 
     def test_wrong_flags_are_one_line_and_exit_2(self):
         with socket.create_server(("127.0.0.1", 0)) as taken:

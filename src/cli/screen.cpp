@@ -7,6 +7,8 @@
 namespace espalier {
 
 void Screen::remark(std::string_view line) {
+  const std::lock_guard lock(mutex_);
+  bar_.reset();
   tell(fmt::format("espalier: {}\n", line));
 }
 
@@ -15,6 +17,7 @@ void Screen::detail(std::string_view line) {
 }
 
 void Screen::progress(std::string_view work, double share) {
+  const std::lock_guard lock(mutex_);
   if (!bar_ || work != work_) {
     bar_.emplace(work);
     work_ = work;

@@ -1,6 +1,9 @@
-// What the engine says, on standard error: remarks always, details with -v, progress as a bar on a terminal.
+// What the engine says, on standard error: remarks always, details with -v, progress as a bar on a terminal, which
+// gives way to a remark. Thread-safe: while a server loads its model on one thread, another may have to say that it
+// ends.
 #pragma once
 
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -19,7 +22,8 @@ class Screen final : public Listener {
   void progress(std::string_view work, double share) override;
 
  private:
-  bool verbose_;
+  const bool verbose_;
+  std::mutex mutex_;  // of what follows
   std::string work_;
   std::optional<ProgressBar> bar_;
 };

@@ -68,7 +68,10 @@ int run_serve(const ServeFlags& flags) {
   bool loaded = false, draining = false;
   while (!news.ended()) {
     if (signals.wait() == ShutdownSignals::Heard::signal) {
-      if (!loaded) end_at_once(0);
+      if (!loaded) {
+        screen.remark("ended before the model was loaded");
+        end_at_once(0);
+      }
       if (std::exchange(draining, true)) end_at_once(1);
       server.drain(std::chrono::milliseconds(std::llround(flags.drain_seconds * 1e3)));
     } else if (news.take_ready()) {
