@@ -66,15 +66,23 @@ BatchPlan Batch::plan() const {
                     scheduler_limits());
 }
 
-// Most rows of a step stand where the longest prompt is being read. Where nothing is known of the time that steps take,
-// prompts are bounded by their rows alone.
+// Those who decode have the first rows of a step, behind their own texts; further ones stand where the longest prompt
+// is being read. Time is a straight line over the context, so that of both together lies between. Where nothing is
+// known of the time that steps take, prompts are bounded by their rows alone.
 std::vector<double> Batch::step_seconds() const {
-  std::int64_t positions = 0, longest = 0;
+  std::int64_t decoding = 0, positions = 0, longest = 0;
   for (const auto& answer : answers_) {
-    positions += answer->length;
+    if (answer->phase == AnswerPhase::decoding) ++decoding, positions += answer->length;
     if (answer->phase == AnswerPhase::prompt) longest = std::max(longest, answer->length);
   }
-  std::vector<double> seconds = budget_.step_seconds(std::max(longest, positions / std::ssize(answers_)));
+  std::vector<double> seconds = budget_.step_seconds(decoding > 0 ? positions / decoding : longest);
+  const std::vector<double> read = budget_.step_seconds(longest);
+  for (auto row = static_cast<std::size_t>(decoding); row < seconds.size(); ++row) {
+    const double share =
+        static_cast<double>(row + 1 - static_cast<std::size_t>(decoding)) / static_cast<double>(row + 1);
+    seconds[row] += share * (read[row] - seconds[row]);
+    if (row > 0) seconds[row] = std::max(seconds[row], seconds[row - 1]);
+  }
   seconds.resize(static_cast<std::size_t>(choices_.step_rows));
   return seconds;
 }

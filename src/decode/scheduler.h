@@ -30,8 +30,8 @@
 
 namespace espalier {
 
-// Few, because behind thousands of positions sixteen rows alone take longer than anybody likes to wait.
-inline constexpr std::int64_t kLeastPromptRows = 4;
+// Behind thousands of positions a few rows alone may take longer than anybody likes to wait.
+inline constexpr std::int64_t kLeastPromptRows = 1;
 
 enum class SequencePhase { waiting, prompt, decoding };
 

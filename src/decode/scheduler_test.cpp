@@ -160,7 +160,7 @@ TEST(Scheduler, PromptsGoOnBesideMoreDecodersThanAStepHasRows) {
   const std::vector<double> seconds = stair_seconds(1, 1, 4);
   const BatchPlan plan = plan_batch({sequences, {128, 20, 14, 0}, seconds}, {.parallel = 7, .prefill_rows = 3});
   EXPECT_EQ(plan.decoding.size(), 6u);
-  EXPECT_EQ(plan.prompt, (std::vector<PlannedRows>{{6, 3}}));
+  EXPECT_EQ(plan.prompt, (std::vector<PlannedRows>{{6, kLeastPromptRows}}));
 }
 
 TEST(Scheduler, HalfThePromptRowsGoToTheOldestHalfToTheShortest) {

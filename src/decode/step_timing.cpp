@@ -10,10 +10,13 @@ namespace espalier {
 namespace {
 
 constexpr std::array<std::int32_t, 12> kRows = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64};
-// The cost of attention is a straight line over the context: two points of it.
+// The cost of attention is a straight line over the context: two points of it. Where steps are slow the second comes
+// earlier, but not before kNearest: two that are too near say nothing of those far away.
 constexpr std::array<std::int64_t, 2> kContexts = {64, 512};
-// The part of the time after which each of them is finished with.
+constexpr std::int64_t kNearest = 192;
+// The part of the time after which each of them is finished with, and after which no more text is read.
 constexpr std::array<double, 2> kDone = {0.45, 1.0};
+constexpr double kRead = 0.75;
 constexpr int kMostRepetitions = 7;
 // Large steps are long, and noise is a smaller part of them.
 constexpr int kRepetitionsOfLarge = 2;
@@ -50,9 +53,8 @@ class StepTiming {
   StepTimes measure() {
     StepTimes times;
     for (std::size_t i = 0; i < kContexts.size(); ++i) {
-      if (i > 0 && kContexts[i] > longest_) break;
-      const std::int64_t context = std::min(kContexts[i], std::max<std::int64_t>(longest_, 0));
-      if (!prefill(context)) break;
+      const std::int64_t context = prefill(std::min(kContexts[i], std::max<std::int64_t>(longest_, 0)));
+      if (i > 0 && context < kNearest) break;
       const std::vector<double> seconds = measure_rows(context, i);
       times.contexts.push_back(context);
       times.seconds.insert(times.seconds.end(), seconds.begin(), seconds.end());
@@ -62,14 +64,14 @@ class StepTiming {
   }
 
  private:
-  bool time_is_up(std::size_t context) const { return options_.clock() - begin_ > kDone[context] * options_.seconds; }
+  bool time_is_up(double share) const { return options_.clock() - begin_ > share * options_.seconds; }
 
-  // Text up to `context`. False: it takes too long, and there is something to tell already.
-  bool prefill(std::int64_t context) {
+  // Text up to `context`, or as much as there is time for. Tells how much.
+  std::int64_t prefill(std::int64_t context) {
     while (cache_.length(sequence_) < context) {
       const std::int64_t first = cache_.length(sequence_);
-      if (first >= kContexts[0] && time_is_up(1)) return false;
-      const std::int64_t count = std::min<std::int64_t>(context - first, rows_.back());
+      if (first >= kContexts[0] && time_is_up(kRead)) break;
+      const std::int64_t count = std::min({context - first, workspace_.shape().rows, kTimedRows});
       std::optional<Branch> branch = cache_.begin(sequence_, count);
       std::vector<Row> rows;
       for (std::int64_t p = first; p < first + count; ++p) rows.push_back(model_.prefill_row(branch->id(), p, 0));
@@ -77,7 +79,7 @@ class StepTiming {
       model_.forward(rows, workspace_);
       branch->commit_length(count);
     }
-    return true;
+    return cache_.length(sequence_);
   }
 
   // The fastest of several steps for each number of rows: others can only have made one slower. In the first context
@@ -87,7 +89,7 @@ class StepTiming {
     step_seconds(1, context);  // brings weights and buffers into the caches
     for (int repetition = 0; repetition < kMostRepetitions; ++repetition) {
       for (std::size_t i = 0; i < rows_.size(); ++i) {
-        if (i > 1 && index == 0 && repetition == 0 && time_is_up(index)) rows_.resize(i);
+        if (i > 1 && index == 0 && repetition == 0 && time_is_up(kDone[index])) rows_.resize(i);
         if (i >= rows_.size() || (rows_[i] >= kLarge && repetition >= kRepetitionsOfLarge)) break;
         const double seconds = step_seconds(rows_[i], context);
         if (repetition == 0)
@@ -95,7 +97,7 @@ class StepTiming {
         else
           fastest[i] = std::min(fastest[i], seconds);
       }
-      if (time_is_up(index)) break;
+      if (time_is_up(kDone[index])) break;
     }
     return fastest;
   }
