@@ -12,10 +12,11 @@
 namespace espalier::cuda {
 namespace {
 
-constexpr int kMostHeads = 4;  // of one kv head that share a block
-constexpr int kLanes = 16;     // partial sums of dot16
-constexpr int kBatch = 8;      // tiles that are on their way at once when they are added up
-constexpr int kTileHead = 4;   // floats before a tile's sums: its maximum, its denominator, and room
+constexpr int kMostHeads = 4;          // of one kv head that share a block
+constexpr int kLanes = 16;             // partial sums of dot16
+constexpr int kBatch = 8;              // tiles that are on their way at once when they are added up
+constexpr int kTileHead = 4;           // floats before a tile's sums: its maximum, its denominator, and room
+constexpr int kStaticBytes = 2 << 10;  // slots and counts of a block's keys and a few numbers, rounded up
 
 // Where the blocks of a call leave what they have.
 struct Left {
@@ -331,7 +332,11 @@ std::int64_t most_tiles(const AttentionCall& call) {
 template <typename Element, int dim>
 void launch_attention(Queue queue, const AttentionCall& call, const Left& left) {
   std::size_t shared = static_cast<std::size_t>(kMostHeads * (call.dim + kKeys + 1)) * sizeof(float);
-  if constexpr (dim != 0) shared += StagedTile<Element, dim>::kBytes;
+  if constexpr (dim != 0) {
+    using Tile = StagedTile<Element, dim>;
+    static_assert(Tile::kBytes + kMostHeads * (dim + kKeys + 1) * 4 + kStaticBytes <= kMostSharedBytes);
+    shared += Tile::kBytes;
+  }
   const Launch how{{static_cast<unsigned>(left.most_tiles), static_cast<unsigned>(call.kv_heads * shares_of(call)),
                     static_cast<unsigned>(call.rows)},
                    kKeys,

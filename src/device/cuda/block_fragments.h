@@ -151,9 +151,9 @@ struct RowLayout {
   static constexpr int kScales = columns == 1 ? 32 : 256;
 };
 
-// What a lane adds to its sums, block by block: outputs g and g + 8, for rows 2 t and 2 t + 1 of the tile. For one row
-// alone (columns 1) only lanes with t = 0 have sums that count; the others, as those of rows that there are not, may be
-// anything.
+// What a lane adds to its sums, block by block: outputs g and g + 8, for rows 2 t and 2 t + 1 of the tile. One row
+// alone (columns 1) stands in every column, and lanes with t = 0 have the sums that count. Those of rows that there are
+// not may be anything.
 template <DType type, int columns>
 class ChunkProducts {
  public:
@@ -167,8 +167,8 @@ class ChunkProducts {
 #pragma unroll
     for (int block = 0; block < kChunkBlocks; ++block) {
       const std::uint8_t* const x = rows + block * RowLayout<columns>::kBlockBytes;
-      const uint2 b = reinterpret_cast<const uint2*>(x)[lane];
-      const float4 d = reinterpret_cast<const float4*>(x + RowLayout<columns>::kScales)[lane % 4];
+      const uint2 b = reinterpret_cast<const uint2*>(x)[columns == 1 ? lane % 4 : lane];
+      const float4 d = reinterpret_cast<const float4*>(x + RowLayout<columns>::kScales)[columns == 1 ? 0 : lane % 4];
       std::uint32_t a[4];
       integers.fragment(block, a);
       int dot[kDots][4];

@@ -12,6 +12,7 @@ namespace espalier::cuda {
 
 inline constexpr unsigned kAllLanes = 0xffffffffu;
 inline constexpr int kWarp = 32;
+inline constexpr int kMostSharedBytes = 99 << 10;  // of a block, where a card has least: 8.6, 8.9, 12.0
 
 struct Launch {
   dim3 grid;

@@ -58,8 +58,10 @@ template <DType type, int columns, int tiles>
 struct Ring {
   static constexpr int kTileBytes = kChunkBlocks * RowLayout<columns>::kBlockBytes;
   static constexpr int kSlotBytes = piece_bytes(type) + tiles * kTileBytes;
-  static constexpr int kSlots = kSlotBytes <= 6400 ? 4 : 3;
-  static constexpr int kBytes = kRelay * kSlots * kSlotBytes + 256;  // lanes without a row read on behind theirs
+  static constexpr int kSlots = kSlotBytes <= 6400 ? 4 : kSlotBytes <= 8192 ? 3 : 2;
+  static constexpr int kBytes = kRelay * kSlots * kSlotBytes;
+  static constexpr int kPassedOnBytes = tiles * 2 * columns * kWarp * static_cast<int>(sizeof(float));
+  static_assert(kBytes + kPassedOnBytes <= kMostSharedBytes);
 };
 
 template <DType type>

@@ -114,6 +114,7 @@ __global__ void __launch_bounds__(groups* stacks* kWarp) many_rows_kernel(const 
 
 template <DType type, int groups, int stacks, int tiles>
 void launch_many(Queue queue, const BlockLinear& call) {
+  static_assert(2 * stacks * tiles * kChunkBytes <= kMostSharedBytes);
   const Launch how{{blocks_for(call.groups, groups), blocks_for(call.rows, stacks * tiles * kRowTile), 1},
                    groups * stacks * kWarp,
                    2 * stacks * tiles * kChunkBytes};

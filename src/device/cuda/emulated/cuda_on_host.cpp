@@ -6,6 +6,7 @@
 #include <optional>
 #include <random>
 #include <stdexcept>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -79,6 +80,7 @@ namespace {
 
 constexpr std::size_t kStackBytes = 128 << 10;
 constexpr int kNamedBarriers = 16;
+constexpr std::size_t kMostSharedBytes = 99 << 10;  // of a block, on the cards that have least
 
 struct Barrier {
   int arrived = 0;
@@ -205,6 +207,9 @@ bool lost = false;  // the device, as EmulatedFault says
 }  // namespace
 
 void run_grid(dim3 grid, dim3 threads, std::size_t shared_bytes, const std::function<void()>& thread) {
+  if (shared_bytes > kMostSharedBytes)
+    throw std::logic_error("cuda on the host: " + std::to_string(shared_bytes) +
+                           " bytes of shared memory, a block has at most " + std::to_string(kMostSharedBytes));
   gridDim = grid;
   blockDim = threads;
   block.body = &thread;

@@ -48,6 +48,7 @@ extern dim3 blockDim, gridDim;
 
 namespace espalier::cuda_on_host {
 
+// Throws where a block wants more shared memory than every card has.
 void run_grid(dim3 grid, dim3 block, std::size_t shared_bytes, const std::function<void()>& thread);
 std::byte* dynamic_shared_memory();
 void barrier_of_block();
