@@ -50,11 +50,15 @@ void wait_at(int threads) {
 }
 
 inline void copy_ahead(void* shared, const void* global) {
-  std::memcpy(shared, global, 16);
+  cuda_on_host::begin_copy(shared, global, 16);
 }
-inline void end_of_copies() {}
+inline void end_of_copies() {
+  cuda_on_host::end_copy_group();
+}
 template <int groups>
-void wait_for_copies() {}
+void wait_for_copies() {
+  cuda_on_host::wait_for_copy_groups(groups);
+}
 
 // c = start + a * b with a [16, words * 16], b [words * 16, 8] of signed bytes, as fragments of the 32 lanes.
 template <int words>

@@ -101,6 +101,14 @@ struct Warp {
   alignas(16) std::byte slots[2][32 * 64];
 };
 
+// A copy to shared memory that has been asked for.
+struct Copy {
+  void* to;
+  const void* from;
+  std::size_t bytes;
+  int group;
+};
+
 // A thread of a block, on a stack of its own.
 struct Fibre {
   void* top = nullptr;  // of its stack, while it does not run
@@ -111,6 +119,8 @@ struct Fibre {
   bool done = false;
   const Barrier* waits_for = nullptr;
   std::uint64_t generation = 0;
+  std::vector<Copy> copies;  // that have not been made
+  int copy_groups = 0;       // that have ended
 
   bool can_run() const { return !done && (waits_for == nullptr || waits_for->generation != generation); }
 };
@@ -176,6 +186,8 @@ void prepare_fibre(std::size_t i) {
   fibre.parity = 0;
   fibre.done = false;
   fibre.waits_for = nullptr;
+  fibre.copies.clear();
+  fibre.copy_groups = 0;
 }
 
 void run_block(std::size_t threads) {
@@ -250,6 +262,27 @@ const std::byte* exchange(const void* mine, std::size_t bytes) {
   std::memcpy(slots + (self.index.x & 31u) * bytes, mine, bytes);
   meet(warp.barrier, warp.lanes);
   return slots;
+}
+
+void begin_copy(void* to, const void* from, std::size_t bytes) {
+  Fibre& self = *block.current;
+  if (block.random() / 2 % 2 == 0)
+    std::memcpy(to, from, bytes);
+  else
+    self.copies.push_back({to, from, bytes, self.copy_groups});
+}
+
+void end_copy_group() {
+  ++block.current->copy_groups;
+}
+
+void wait_for_copy_groups(int left) {
+  Fibre& self = *block.current;
+  std::erase_if(self.copies, [&](const Copy& copy) {
+    if (copy.group >= self.copy_groups - left) return false;
+    std::memcpy(copy.to, copy.from, copy.bytes);
+    return true;
+  });
 }
 
 void enqueue(std::function<void()> work) {

@@ -54,6 +54,12 @@ std::byte* dynamic_shared_memory();
 void barrier_of_block();
 // Meets 64 or so threads of a block at barrier `id`; a thread that only arrives does not wait.
 void named_barrier(int id, int threads, bool waits);
+// A copy to shared memory happens at once or when somebody waits for it, by chance: what is read without waiting shows,
+// and so does what is overwritten while others still read it. Groups end as those of cp.async, and `left` of them may
+// be under way after the wait.
+void begin_copy(void* to, const void* from, std::size_t bytes);
+void end_copy_group();
+void wait_for_copy_groups(int left);
 // Every lane of a warp brings `bytes`; returns those of all 32, one after the other.
 const std::byte* exchange(const void* mine, std::size_t bytes);
 
