@@ -36,7 +36,7 @@ __device__ std::uint64_t largest_of_block(std::uint64_t key, std::uint64_t* shar
   return all;
 }
 
-__global__ void argmax_kernel(ConstRows x, std::int32_t* id) {
+__global__ void __launch_bounds__(kThreads) argmax_kernel(ConstRows x, std::int32_t* id) {
   wait_for_earlier_kernels();
   __shared__ std::uint64_t shared[kThreads / kWarp];
   const float* const row = x.data + blockIdx.x * x.stride;
@@ -51,7 +51,7 @@ __global__ void argmax_kernel(ConstRows x, std::int32_t* id) {
 
 // One after the other: the largest of those behind the last one. A thread looks through its elements again only when
 // its own was taken.
-__global__ void top_k_kernel(ConstRows x, std::int64_t k, float* value, std::int32_t* id) {
+__global__ void __launch_bounds__(kThreads) top_k_kernel(ConstRows x, std::int64_t k, float* value, std::int32_t* id) {
   wait_for_earlier_kernels();
   __shared__ std::uint64_t shared[kThreads / kWarp];
   const float* const row = x.data + blockIdx.x * x.stride;

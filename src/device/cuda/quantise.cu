@@ -41,7 +41,8 @@ __global__ void swiglu_quantise_kernel(const float* x, Rows y, QuantisedRows qua
 }
 
 // One row by one block of threads.
-__global__ void norm_quantise_kernel(const float* x, const float* w, float eps, Rows y, QuantisedRows quantised) {
+__global__ void __launch_bounds__(kMostThreads)
+    norm_quantise_kernel(const float* x, const float* w, float eps, Rows y, QuantisedRows quantised) {
   wait_for_earlier_kernels();
   const std::int64_t r = blockIdx.x;
   const float* const row = x + r * y.columns;
