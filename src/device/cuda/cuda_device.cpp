@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "device/cuda/early_launch.h"
 #include "device/cuda/memory.h"
 #include "device/cuda/op_queue.h"
 #include "device/cuda/recorded_steps.h"
@@ -10,8 +11,6 @@
 
 namespace espalier::cuda {
 namespace {
-
-constexpr int kProgrammaticGeneration = 9;  // kernels that wait for those before them themselves
 
 class Stream {
  public:
@@ -28,6 +27,13 @@ class Stream {
   cudaStream_t stream_ = nullptr;
 };
 
+// Of the GPU that was chosen.
+LaunchFacts launch_facts(const DeviceInfo& gpu) {
+  int driver = 0;
+  check_cuda(cudaDriverGetVersion(&driver), "cudaDriverGetVersion");
+  return {.generation = gpu.generation, .compiled_for = compiled_for(), .driver = driver};
+}
+
 class CudaDevice final : public Device {
  public:
   CudaDevice(const Options& options, const DeviceInfo& gpu)
@@ -35,7 +41,7 @@ class CudaDevice final : public Device {
         isa_("sm_" + gpu.capability),
         stream_(options.index),
         staging_(stream_),
-        queue_({stream_, options.programmatic && gpu.generation >= kProgrammaticGeneration, gpu.processors,
+        queue_({stream_, options.programmatic && may_begin_early(launch_facts(gpu)), gpu.processors,
                 options.ring_kilobytes},
                options.fused) {}
   ~CudaDevice() override { cudaStreamSynchronize(stream_); }

@@ -11,7 +11,7 @@
 namespace espalier::cuda {
 
 // Where ops go. programmatic: a kernel may begin before the one ahead of it has ended, and waits for it itself where
-// it first needs it (compute capability 9.0 and later).
+// it first needs it (early_launch.h).
 struct Queue {
   cudaStream_t stream = nullptr;
   bool programmatic = false;
@@ -74,6 +74,8 @@ void linear_blocks(Queue queue, const LinearPart* parts, int count, const std::b
 void linear_floats(Queue queue, const LinearPart& part, ConstRows x);
 
 // --- rows.cu ---------------------------------------------------------------------------------------------------------
+// The compute capability, 90 for 9.0, that the code of the kernels was written for: what __CUDA_ARCH__ was, a tenth.
+int compiled_for();
 void rms_norm(Queue queue, const float* x, const float* w, float eps, std::int64_t rows, std::int64_t dim, float* y);
 struct RopeShape {
   std::int64_t rows, heads, half;

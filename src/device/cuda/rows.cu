@@ -70,6 +70,12 @@ __global__ void gather_kernel(ConstRows x, const std::int32_t* index, Rows y) {
 
 }  // namespace
 
+int compiled_for() {
+  cudaFuncAttributes attributes{};
+  check_cuda(cudaFuncGetAttributes(&attributes, add_kernel), "cudaFuncGetAttributes");
+  return attributes.ptxVersion;
+}
+
 void rms_norm(Queue queue, const float* x, const float* w, float eps, std::int64_t rows, std::int64_t dim, float* y) {
   const unsigned threads = dim <= 256 ? kWarp : kThreads;
   launch(queue, "rms_norm", rms_norm_kernel, {{static_cast<unsigned>(rows), 1, 1}, threads}, x, w, eps, dim, y);

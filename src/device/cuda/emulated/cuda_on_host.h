@@ -138,6 +138,9 @@ struct cudaDeviceProp {
   int major, minor, multiProcessorCount;
   std::size_t totalGlobalMem;
 };
+struct cudaFuncAttributes {
+  int ptxVersion;
+};
 inline constexpr unsigned cudaStreamNonBlocking = 1;
 
 const char* cudaGetErrorString(cudaError_t error);
@@ -148,6 +151,11 @@ cudaError_t cudaDriverGetVersion(int* version);
 cudaError_t cudaRuntimeGetVersion(int* version);
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total);
 cudaError_t cudaSetDevice(int device);
+template <typename Kernel>
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, Kernel*) {
+  attributes->ptxVersion = 80;
+  return cudaSuccess;
+}
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
