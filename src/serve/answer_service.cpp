@@ -121,6 +121,7 @@ void AnswerService::run() {
   } catch (...) {
     give_up(std::current_exception());
   }
+  pulse_ = {};
   engine_.reset();  // before what its answers point to
   live_.clear();
   if (events_.on_ended) events_.on_ended();
@@ -131,6 +132,7 @@ void AnswerService::run() {
 
 void AnswerService::open_engine_here() {
   engine_ = open_();
+  pulse_ = engine_->device().tensor(DType::i32, {1});
   slots_.assign(static_cast<std::size_t>(engine_->parallel()), -1);
   publish();
   {
@@ -148,7 +150,7 @@ void AnswerService::serve() {
       more = turn();
       failures = 0;
     } catch (...) {
-      if (++failures > kMostFailures) throw;
+      if (++failures > kMostFailures || device_is_lost()) throw;
       recover(std::current_exception());
     }
   }
@@ -179,6 +181,22 @@ void AnswerService::recover(std::exception_ptr failure) {
   for (const auto& live : live_)
     if (!anybody_runs || runs(live)) live->request.fail(server_fault(live->request.request().id));
   engine_->batch().check_conservation();
+}
+
+// Throws what the device does. Memory of its own, so that one that is full is not taken for one that is lost.
+void AnswerService::ask_device() {
+  std::vector<std::int32_t> number = {1};
+  upload<std::int32_t>(engine_->device(), number, pulse_);
+  download<std::int32_t>(engine_->device(), pulse_, number);
+}
+
+bool AnswerService::device_is_lost() {
+  try {
+    ask_device();
+    return false;
+  } catch (const DeviceError&) {
+    return true;
+  }
 }
 
 // Who is cancelled has arrived before: he is found among those who are taken in next, if not already.
@@ -277,7 +295,7 @@ void AnswerService::fail_all(const ApiError& error) {
   }
 }
 
-// Where an answer failed, everything in the cache is counted before the service goes on.
+// Where an answer failed, everything in the cache is counted before the service goes on, and the device is asked.
 void AnswerService::step() {
   Batch& batch = engine_->batch();
   const auto began = ServiceClock::now();
@@ -287,7 +305,10 @@ void AnswerService::step() {
   metrics_.observe_step(seconds, std::max(before, batch.running()));
   bool faulty = false;
   for (const auto& live : live_) faulty = live->request.take_fault() || faulty;
-  if (faulty) batch.check_conservation();
+  if (faulty) {
+    batch.check_conservation();
+    ask_device();
+  }
   check(more || std::ranges::all_of(live_, [](const auto& live) { return live->request.finished(); }),
         "the batch has nothing left to do, and a request waits for it");
 }

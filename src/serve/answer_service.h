@@ -4,8 +4,9 @@
 // The thread opens the engine itself, and closes it. Between two steps it takes what has come: new requests,
 // cancellations, deadlines, the end. A request that waits is known to the batch, which decides who is next; the queue's
 // limit counts all that were not admitted yet. Whatever happens to one request happens to no other: a fault in an
-// answer ends its request, a fault of a step those in it. Then everything in the cache is counted; where that does not
-// add up, or where one step after the other fails, the service is over, and says so.
+// answer ends its request, a fault of a step those in it. Then everything in the cache is counted, and the device is
+// asked whether it still works; where it does not, where the count does not add up, or where one step after the other
+// fails, the service is over, and says so.
 //
 // Thread-safe: every call may come from any thread but the engine's own.
 #pragma once
@@ -46,6 +47,7 @@ class ServedEngine {
   virtual ~ServedEngine() = default;
 
   virtual Batch& batch() = 0;
+  virtual Device& device() = 0;  // outlives the batch
   virtual const ModelText& text() const = 0;
   virtual int parallel() const = 0;  // answers at once
   // An answer fails: leaves what can be looked at later, and says where in one line. Must not throw.
@@ -104,6 +106,8 @@ class AnswerService {
   void serve();
   bool turn();
   void recover(std::exception_ptr failure);
+  void ask_device();
+  bool device_is_lost();
   void wait_for_work();
   std::optional<Arrival> next_arrival();
   void cancel_those_who_left();
@@ -131,6 +135,7 @@ class AnswerService {
 
   // The engine thread's.
   std::unique_ptr<ServedEngine> engine_;
+  Tensor pulse_;  // of the engine's device: a number that comes back from it as long as it works
   std::vector<std::unique_ptr<Live>> live_;  // in the order they came
   std::vector<RequestId> slots_;             // -1: idle
   std::vector<Ticket> leaving_;              // taken from cancelled_

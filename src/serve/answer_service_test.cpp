@@ -370,6 +370,27 @@ TEST(AnswerService, AFaultAnywhereFailsThoseItConcernsAndTheServerGoesOn) {
   EXPECT_GT(failures, 20);
 }
 
+TEST(AnswerService, ADeviceThatIsLostFailsWhoeverIsThereAndTheServiceEnds) {
+  for (std::int64_t n = 1; n < 400; n += 21) {
+    Gate gate;
+    TinyService tiny;
+    const auto running = held_at(gate), waiting = heard();
+    tiny.submit(tiny_plan(30), running);
+    gate.wait_reached();
+    tiny.engine().device().lose_at(n);
+    tiny.submit(tiny_plan(30, 9), waiting);
+    gate.open();
+    ASSERT_TRUE(tiny.service().wait_until_ended(10s)) << n;
+    for (const auto& answer : {running, waiting}) {
+      ASSERT_TRUE(answer->failure()) << n;
+      EXPECT_EQ(answer->failure()->status, 500) << n;
+    }
+    EXPECT_TRUE(tiny.failure()) << n;
+    EXPECT_EQ(tiny.service().health(), ServerHealth::failed) << n;
+    EXPECT_EQ(refusal([&] { tiny.service().check_room(0); }).status, 503) << n;
+  }
+}
+
 // Whoever writes the answer down, at each of the calls it gets.
 TEST(AnswerService, AListenerThatFailsAnywhereFailsItsOwnRequestAlone) {
   const std::vector<std::int32_t> expected = alone(tiny_plan(12, 9));

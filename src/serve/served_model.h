@@ -52,6 +52,7 @@ class ServedModel {
   // The batch must not outlive this.
   std::unique_ptr<Batch> make_batch() const;
 
+  Device& device() const { return *engine_.device; }  // the engine thread's
   const ModelText& text() const { return *engine_.text; }
   const ModelFacts& facts() const { return facts_; }
   ServerFacts server_facts() const;  // as of now
@@ -99,6 +100,7 @@ class ModelEngine final : public ServedEngine {
       : model_(std::move(model)), batch_(model_->make_batch()) {}
 
   Batch& batch() override { return *batch_; }
+  Device& device() override { return model_->device(); }
   const ModelText& text() const override { return model_->text(); }
   int parallel() const override { return model_->parallel(); }
   std::string keep_failure(const AnswerFailure& failure, const std::string& id) override {

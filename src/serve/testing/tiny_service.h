@@ -23,11 +23,10 @@ class TinyEngine final : public ServedEngine {
   explicit TinyEngine(const TinyEngineOptions& options);
 
   Batch& batch() override { return batch_; }
+  FaultyDevice& device() override { return device_; }
   const ModelText& text() const override { return text_; }
   int parallel() const override { return parallel_; }
   std::string keep_failure(const AnswerFailure& failure, const std::string& id) override;
-
-  FaultyDevice& device() { return device_; }
 
  private:
   int parallel_;
