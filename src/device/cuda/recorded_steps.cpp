@@ -1,34 +1,52 @@
 #include "device/cuda/recorded_steps.h"
 
+#include <algorithm>
+
 namespace espalier::cuda {
 
 namespace {
 
-constexpr std::size_t kMostKeys = 256;  // a graph takes memory on host and device
+constexpr std::ptrdiff_t kMostGraphs = 256;  // a graph takes memory on host and device
+constexpr std::size_t kMostKeys = 4096;      // with those that ran once
 
 }  // namespace
 
 RecordedSteps::~RecordedSteps() {
-  forget();
-}
-
-void RecordedSteps::forget() {
   cudaStreamSynchronize(stream_);
-  for (const auto& [key, graph] : by_key_)
-    if (graph != nullptr) cudaGraphExecDestroy(graph);
-  by_key_.clear();
+  for (const auto& [key, step] : by_key_)
+    if (step.graph != nullptr) cudaGraphExecDestroy(step.graph);
 }
 
 void RecordedSteps::run(const StepKey& key, const std::function<void()>& ops) {
   const auto known = by_key_.find(key);
   if (known == by_key_.end()) {
-    if (by_key_.size() == kMostKeys) forget();
     ops();
-    by_key_.emplace(key, nullptr);
-    return;
+    return note(key);
   }
-  if (known->second == nullptr) known->second = record(ops);
-  check_cuda(cudaGraphLaunch(known->second, stream_), "launching a recorded step");
+  Step& step = known->second;
+  if (step.graph == nullptr) {
+    make_room();
+    step.graph = record(ops);
+    if (step.graph == nullptr) return ops();
+  }
+  step.launched = ++launches_;
+  check_cuda(cudaGraphLaunch(step.graph, stream_), "launching a recorded step");
+}
+
+void RecordedSteps::note(const StepKey& key) {
+  if (by_key_.size() == kMostKeys) std::erase_if(by_key_, [](const auto& entry) { return !entry.second.graph; });
+  by_key_.emplace(key, Step{});
+}
+
+// For one graph more.
+void RecordedSteps::make_room() {
+  const auto recorded = [](const auto& entry) { return entry.second.graph != nullptr; };
+  if (std::ranges::count_if(by_key_, recorded) < kMostGraphs) return;
+  const auto age = [](const auto& entry) { return entry.second.graph == nullptr ? UINT64_MAX : entry.second.launched; };
+  const auto oldest = std::ranges::min_element(by_key_, {}, age);
+  cudaStreamSynchronize(stream_);
+  cudaGraphExecDestroy(oldest->second.graph);
+  by_key_.erase(oldest);
 }
 
 cudaGraphExec_t RecordedSteps::record(const std::function<void()>& ops) const {
@@ -44,6 +62,10 @@ cudaGraphExec_t RecordedSteps::record(const std::function<void()>& ops) const {
   cudaGraphExec_t executable = nullptr;
   const cudaError_t made = cudaGraphInstantiate(&executable, graph, 0);
   cudaGraphDestroy(graph);
+  if (made == cudaErrorMemoryAllocation) {
+    cudaGetLastError();  // the next call is not to find it again
+    return nullptr;
+  }
   check_cuda(made, "making a recorded step ready");
   return executable;
 }

@@ -301,6 +301,7 @@ namespace {
 using Work = std::vector<std::function<void()>>;
 
 constexpr std::size_t kMemory = std::size_t{1} << 30;
+constexpr std::size_t kGraphBytes = 64 << 10;  // that a graph takes of it
 std::size_t memory_left = kMemory;
 std::unordered_map<void*, std::size_t> allocated;
 
@@ -411,7 +412,10 @@ cudaError_t cudaStreamEndCapture(cudaStream_t, cudaGraph_t* graph) {
   return cudaSuccess;
 }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long) {
+  if (kGraphBytes > memory_left) return cudaErrorMemoryAllocation;
   *executable = new Work(*static_cast<Work*>(graph));
+  allocated[*executable] = kGraphBytes;
+  memory_left -= kGraphBytes;
   return cudaSuccess;
 }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t) {
@@ -424,6 +428,7 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
   return cudaSuccess;
 }
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) {
+  if (const auto known = allocated.extract(executable)) memory_left += known.mapped();
   delete static_cast<Work*>(executable);
   return cudaSuccess;
 }
