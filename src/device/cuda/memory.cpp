@@ -16,19 +16,30 @@ constexpr std::size_t kSmallestScratch = 1 << 20;
 
 }  // namespace
 
-Memory::Memory(std::size_t bytes, std::string_view what) : size_(bytes) {
-  void* memory = nullptr;
-  const cudaError_t result = cudaMalloc(&memory, bytes);
+std::optional<Memory> Memory::if_there_is(std::size_t bytes) {
+  void* data = nullptr;
+  const cudaError_t result = cudaMalloc(&data, bytes);
   if (result == cudaErrorMemoryAllocation) {
     cudaGetLastError();  // the next call is not to find it again
+    return std::nullopt;
+  }
+  check_cuda(result, "cudaMalloc");
+  Memory memory;
+  memory.data_ = static_cast<std::byte*>(data);
+  memory.size_ = bytes;
+  return memory;
+}
+
+Memory::Memory(std::size_t bytes, std::string_view what) {
+  std::optional<Memory> memory = if_there_is(bytes);
+  if (!memory) {
     std::size_t free = 0, total = 0;
     cudaMemGetInfo(&free, &total);
     device_error("CUDA: no memory for {} ({:.1f} MiB): {:.1f} of {:.1f} MiB are free", what,
                  static_cast<double>(bytes) / (1 << 20), static_cast<double>(free) / (1 << 20),
                  static_cast<double>(total) / (1 << 20));
   }
-  check_cuda(result, "cudaMalloc");
-  data_ = static_cast<std::byte*>(memory);
+  *this = std::move(*memory);
 }
 
 Memory::~Memory() {
@@ -47,7 +58,8 @@ Memory& Memory::operator=(Memory&& other) noexcept {
 std::byte* Scratch::at_least(std::size_t bytes) {
   if (all_.empty() || all_.back().size() < bytes) {
     const std::size_t before = all_.empty() ? kSmallestScratch / 2 : all_.back().size();
-    all_.emplace_back(std::max(bytes, 2 * before), "what kernels pass on to each other");
+    std::optional<Memory> plenty = Memory::if_there_is(std::max(bytes, 2 * before));
+    all_.push_back(plenty ? std::move(*plenty) : Memory(bytes, "what kernels pass on to each other"));
     check_cuda(cudaMemset(all_.back().data(), 0, all_.back().size()), "cudaMemset");
     check_cuda(cudaDeviceSynchronize(), "cudaMemset");
   }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -17,6 +18,8 @@ class Memory {
   Memory() = default;
   // Throws DeviceError with what was wanted and what there is. what: what it is for, for that message
   Memory(std::size_t bytes, std::string_view what);
+  // Nothing: there is not so much.
+  static std::optional<Memory> if_there_is(std::size_t bytes);
   ~Memory();
   Memory(Memory&& other) noexcept;
   Memory& operator=(Memory&& other) noexcept;
@@ -39,7 +42,7 @@ class DeviceBuffer final : public Buffer {
 };
 
 // Memory that an op uses while it runs: the ops of a stream share it. What it has once handed out stays, because
-// recorded steps hold its address; it grows by doubling. At first it is all zeros.
+// recorded steps hold its address; it grows by doubling where there is room for that. At first it is all zeros.
 class Scratch {
  public:
   std::byte* at_least(std::size_t bytes);

@@ -51,6 +51,22 @@ TEST_F(EmulatedFaultTest, WeightsThatDoNotFitAreTold) {
   EXPECT_THAT(failure_of([&] { device_->load_weight({&part, 1}); }), HasSubstr("CUDA: no memory for weights"));
 }
 
+TEST_F(EmulatedFaultTest, KernelsTakeNoMoreMemoryThanTheyNeedWhereThereIsLittle) {
+  const std::vector<std::byte> bytes(32 * 34);
+  const WeightPart part{DType::q8_0, 32, 32, bytes};
+  const auto weight = device_->load_weight({&part, 1});
+  const Tensor x = device_->tensor(DType::f32, {1, 32}), y = device_->tensor(DType::f32, {1, 32});
+  upload<float>(*device_, std::vector(32, 1.0f), x);
+  const Projection projection{weight.get(), {}, y};
+  fault_.leave_memory(100);
+  EXPECT_THAT(failure_of([&] { device_->linear(x, {&projection, 1}); }), HasSubstr("CUDA: no memory for what kernels"));
+  fault_.leave_memory(10'000);
+  device_->linear(x, {&projection, 1});
+  std::vector<float> sums(32, 1.0f);
+  download<float>(*device_, y, sums);
+  EXPECT_EQ(sums, std::vector(32, 0.0f)) << "all weights are zeros";
+}
+
 TEST_F(EmulatedFaultTest, ADeviceThatIsLostFailsEveryCallAndCanBeGivenBack) {
   const Tensor tensor = device_->tensor(DType::i32, {4});
   std::vector<std::int32_t> values(4);
