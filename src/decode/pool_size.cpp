@@ -24,15 +24,22 @@ std::int64_t kv_position_bytes(const Transformer& model, DType kv_type, const Sp
 }
 
 PoolSize pool_of_bytes(const Transformer& model, const DecoderOptions& options, const Speculation& speculation,
-                       std::int64_t bytes) {
+                       const PoolMemory& memory) {
   const DecoderChoices wanted = wanted_choices(model, options, speculation);
   const std::int64_t block = KvShape{}.block_size;
   const std::int64_t position = kv_position_bytes(model, options.kv_type, speculation);
-  PoolSize size{.positions = std::min(wanted.cache_positions, bytes / position / block * block)};
+  PoolSize size{.positions = std::min(wanted.cache_positions, memory.bytes / position / block * block)};
   size.context = std::min(wanted.context, context_of_pool(wanted, size.positions));
   if (size.context < 1) {
     const std::int64_t least = pool_of_context(wanted, 1);
-    input_error("--kv-memory: expected {} bytes or more for {} positions, got {}", least * position, least, bytes);
+    if (memory.given)
+      input_error("--kv-memory: expected {} bytes or more for {} positions, got {}", least * position, least,
+                  memory.bytes);
+    device_error(
+        "not enough memory for keys and values: {} bytes are needed for {} positions, {} are free; --kv-memory sets "
+        "the "
+        "size",
+        least * position, least, std::max<std::int64_t>(memory.bytes, 0));
   }
   return size;
 }
@@ -43,7 +50,7 @@ std::int64_t pool_bytes_of_free(const Transformer& model, const DecoderOptions& 
   const std::int64_t left =
       free - workspace_bytes(model.config(),
                              {.rows = wanted.step_rows, .outputs = wanted.logit_rows, .positions = wanted.context});
-  return left - left / 10;
+  return left - std::max(left / 10, kDeviceOwnBytes);
 }
 
 }  // namespace espalier

@@ -15,7 +15,7 @@ class PoolSizeTest : public TinyModelTest {
   const std::int64_t position_ = kv_position_bytes(model_, DType::f16, {});
 
   PoolSize size(std::int64_t bytes, const Speculation& speculation = {}) const {
-    return pool_of_bytes(model_, options_, speculation, bytes);
+    return pool_of_bytes(model_, options_, speculation, {.bytes = bytes});
   }
   Batch batch(const PoolSize& size) const {
     DecoderOptions options = options_;
@@ -66,6 +66,29 @@ TEST_F(PoolSizeTest, WhatIsFreeOnADeviceIsNotAllForThePool) {
   const Speculation trees{.tree = {.nodes = 64, .depth = 6}, .drafters = [](KvCache&, int) { return DrafterSet(); }};
   EXPECT_LT(pool_bytes_of_free(model_, options_, trees, free), bytes) << "more rows have more logits";
   EXPECT_LE(pool_bytes_of_free(model_, options_, {}, 0), 0);
+}
+
+TEST_F(PoolSizeTest, ADeviceKeepsATenthOfWhatIsFreeOrWhatItNeedsForItself) {
+  const auto left_to_it = [&](std::int64_t free) { return free - pool_bytes_of_free(model_, options_, {}, free); };
+  const std::int64_t little = std::int64_t{1} << 30, plenty = std::int64_t{80} << 30;
+  EXPECT_GE(left_to_it(little), kDeviceOwnBytes);
+  EXPECT_LT(left_to_it(little), little / 2);
+  EXPECT_GE(left_to_it(plenty), plenty / 10);
+}
+
+TEST_F(PoolSizeTest, MemoryThatNobodyAskedForIsNotBlamedOnAFlag) {
+  for (const std::int64_t free : {std::int64_t{-5}, std::int64_t{1000}}) {
+    try {
+      pool_of_bytes(model_, options_, {}, {.bytes = free, .given = false});
+      ADD_FAILURE() << free;
+    } catch (const DeviceError& error) {
+      EXPECT_EQ(
+          std::string(error.what()),
+          fmt::format("not enough memory for keys and values: {} bytes are needed for 384 positions, {} are free; "
+                      "--kv-memory sets the size",
+                      3 * 128 * position_, std::max<std::int64_t>(free, 0)));
+    }
+  }
 }
 
 TEST_F(PoolSizeTest, APoolWithoutRoomForAPositionIsRefused) {

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "cache/kv_memory.h"
+#include "decode/pool_size.h"
 #include "device/named_device.h"
 #include "model/transformer.h"
 
@@ -14,7 +15,6 @@ namespace {
 
 constexpr std::int64_t kRows = 128;        // of a step: a prompt's and a tree's
 constexpr std::int64_t kOutputRows = 64;   // of those, with logits
-constexpr std::int64_t kOwn = 256 << 20;   // a device's own: what kernels pass on, recorded steps
 constexpr std::int64_t kPackedShare = 32;  // a device's layout may take a part of this more than the file's
 
 double gib(std::int64_t bytes) {
@@ -45,7 +45,8 @@ MemoryNeeds memory_needs(const ModelConfig& config, std::span<const TensorInfo> 
       use.positions *
       slot_bytes(
           {.layers = config.layers, .kv_heads = config.kv_heads, .head_size = config.head_size, .type = use.kv_type});
-  needs.workspace = workspace_bytes(config, {.rows = kRows, .outputs = kOutputRows, .positions = use.positions}) + kOwn;
+  needs.workspace =
+      workspace_bytes(config, {.rows = kRows, .outputs = kOutputRows, .positions = use.positions}) + kDeviceOwnBytes;
   return needs;
 }
 

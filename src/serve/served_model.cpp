@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "base/error.h"
-#include "decode/pool_size.h"
 #include "engine/build_facts.h"
 #include "engine/model_advice.h"
 #include "engine/model_hash.h"
@@ -107,22 +106,24 @@ void ServedModel::check_device() const {
       engine_.device->name());
 }
 
-std::int64_t ServedModel::pool_bytes() const {
-  if (options_.kv_bytes) return *options_.kv_bytes;
+PoolMemory ServedModel::pool_memory() const {
+  if (options_.kv_bytes) return {.bytes = *options_.kv_bytes};
   const std::optional<std::int64_t> free = engine_.device->free_memory();
-  if (!free) return quarter_of_memory();
-  return pool_bytes_of_free(*engine_.model, engine_.decoder, drafting_->speculation(), *free);
+  if (!free) return {.bytes = quarter_of_memory(), .given = false};
+  return {.bytes = pool_bytes_of_free(*engine_.model, engine_.decoder, drafting_->speculation(), *free),
+          .given = false};
 }
 
 // The context is what the pool holds beside what an answer is admitted for.
 void ServedModel::size_memory() {
   const std::int64_t wanted = engine_.decoder.context;
-  const PoolSize size = pool_of_bytes(*engine_.model, engine_.decoder, drafting_->speculation(), pool_bytes());
+  const PoolSize size = pool_of_bytes(*engine_.model, engine_.decoder, drafting_->speculation(), pool_memory());
   engine_.decoder.cache_positions = size.positions;
   engine_.decoder.context = size.context;
   if (size.context < wanted)
-    engine_.listener->remark(fmt::format("the context is {} positions instead of {}: --kv-memory holds {} in all",
-                                         size.context, wanted, size.positions));
+    engine_.listener->remark(
+        fmt::format("the context is {} positions instead of {}: {} holds {} in all", size.context, wanted,
+                    options_.kv_bytes ? "--kv-memory" : "what is free (--kv-memory sets the size)", size.positions));
 }
 
 // As chat does where nobody says with which system message a conversation begins. What pages send is no reason for

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 
+#include "decode/pool_size.h"
 #include "engine/answering.h"
 #include "engine/drafting.h"
 #include "engine/engine.h"
@@ -71,7 +72,7 @@ class ServedModel {
 
  private:
   void check_device() const;
-  std::int64_t pool_bytes() const;
+  PoolMemory pool_memory() const;
   void size_memory();
   void choose_chat();
   ModelFacts make_facts() const;
