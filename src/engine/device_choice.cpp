@@ -39,7 +39,11 @@ std::string gpu_name(const cuda::DeviceInfo& gpu) {
 
 MemoryNeeds memory_needs(const ModelConfig& config, std::span<const TensorInfo> tensors, const ModelUse& use) {
   MemoryNeeds needs{.positions = use.positions};
-  for (const TensorInfo& tensor : tensors) needs.weights += loaded_bytes(tensor, use.weights);
+  for (const TensorInfo& tensor : tensors) {
+    const std::int64_t bytes = loaded_bytes(tensor, use.weights);
+    needs.weights += bytes;
+    needs.on_its_way = std::max(needs.on_its_way, bytes);
+  }
   needs.weights += needs.weights / kPackedShare;
   needs.kv =
       use.positions *

@@ -2,6 +2,7 @@
 // it. Pure functions of what the machine has and what the model needs.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -17,10 +18,12 @@ namespace espalier {
 struct MemoryNeeds {
   std::int64_t weights = 0;
   std::int64_t kv = 0;
-  std::int64_t positions = 0;  // whose keys and values these are
-  std::int64_t workspace = 0;  // of steps, and what a device keeps for itself
+  std::int64_t positions = 0;   // whose keys and values these are
+  std::int64_t workspace = 0;   // of steps, and what a device keeps for itself
+  std::int64_t on_its_way = 0;  // the largest tensor as it comes, until it lies there as the device wants it
 
-  std::int64_t total() const { return weights + kv + workspace; }
+  // Keys, values and workspace come when the weights are loaded.
+  std::int64_t total() const { return weights + std::max(kv + workspace, on_its_way); }
 };
 
 // What decides how much a model takes besides its tensors.

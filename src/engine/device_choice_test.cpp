@@ -114,6 +114,16 @@ TEST(MemoryNeeds, CountKeysAndValuesOfEveryPosition) {
   EXPECT_GT(model.needs(WeightMode::stored).workspace, 0);
 }
 
+TEST(MemoryNeeds, HaveRoomForTheLargestTensorOnItsWay) {
+  const SmallModel model;
+  const MemoryNeeds needs = model.needs(WeightMode::stored);
+  EXPECT_EQ(needs.on_its_way, 64 * 64 * 2);
+  EXPECT_EQ(needs.total(), needs.weights + needs.kv + needs.workspace) << "which come when it has gone";
+  MemoryNeeds loading = needs;
+  loading.on_its_way = needs.kv + needs.workspace + 1;
+  EXPECT_EQ(loading.total(), needs.total() + 1);
+}
+
 TEST(MemoryNeeds, FitWhereTheyAreFree) {
   EXPECT_EQ(lack_of_memory(kNeeds, gpu(0, kNeeds.total())), "");
   EXPECT_THAT(lack_of_memory(kNeeds, gpu(0, kNeeds.total() - 1)), HasSubstr("the model needs 9.5 GiB"));
