@@ -139,5 +139,11 @@ TEST_P(KvCopyConformance, EveryLayerMovesByTheSameLists) {
     }
 }
 
+TEST_P(KvCopyConformance, AlsoMoreLayersThanOneLaunchTakes) {
+  const std::int64_t n = test_.row_count(7);
+  const KvCopyShape shape = shapes().front();
+  expect_moved(shape, all_moves(random_, shape.slots(), n).front(), {}, 70);
+}
+
 }  // namespace
 }  // namespace espalier

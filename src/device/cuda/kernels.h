@@ -99,11 +99,17 @@ struct RotateAndWrite {
   std::byte *kv_k = nullptr, *kv_v = nullptr;
 };
 void rotate_and_write(Queue queue, DType type, const RotateAndWrite& call);
-// copies [n] = slots `from` of memory, and back: slots `to`. bytes of a slot: an even number
-void gather_slots(Queue queue, const std::byte* memory, const std::int32_t* from, std::int64_t n,
+// The keys or the values of some layers, all of one shape.
+inline constexpr int kMostMemories = 128;
+struct SlotMemories {
+  std::byte* first[kMostMemories];  // slot 0
+  int count = 0;
+};
+// copies [memory][n] = slots `from` of every memory, and back: slots `to`. bytes of a slot: an even number
+void gather_slots(Queue queue, const SlotMemories& memories, const std::int32_t* from, std::int64_t n,
                   std::int64_t slot_bytes, std::byte* copies);
 void scatter_slots(Queue queue, const std::byte* copies, const std::int32_t* to, std::int64_t n,
-                   std::int64_t slot_bytes, std::byte* memory);
+                   std::int64_t slot_bytes, const SlotMemories& memories);
 
 // --- attention.cu ----------------------------------------------------------------------------------------------------
 struct AttentionTables {

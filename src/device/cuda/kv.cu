@@ -48,19 +48,25 @@ __global__ void rotate_kernel(RotateAndWrite call) {
   }
 }
 
-// Slots have an even number of bytes, and start on one: two bytes a thread.
-__global__ void gather_kernel(const std::uint16_t* memory, const std::int32_t* from, std::int64_t n, std::int64_t width,
-                              std::uint16_t* copies) {
+// Slots have an even number of bytes, and start on one: two bytes a thread. A memory for each y of the grid.
+__global__ void gather_kernel(const __grid_constant__ SlotMemories memories, const std::int32_t* from, std::int64_t n,
+                              std::int64_t width, std::uint16_t* copies) {
   wait_for_earlier_kernels();
   const std::int64_t i = thread_number();
-  if (i < n * width) copies[i] = memory[from[i / width] * width + i % width];
+  const auto* const memory = reinterpret_cast<const std::uint16_t*>(memories.first[blockIdx.y]);
+  if (i < n * width) copies[blockIdx.y * n * width + i] = memory[from[i / width] * width + i % width];
 }
 
 __global__ void scatter_kernel(const std::uint16_t* copies, const std::int32_t* to, std::int64_t n, std::int64_t width,
-                               std::uint16_t* memory) {
+                               const __grid_constant__ SlotMemories memories) {
   wait_for_earlier_kernels();
   const std::int64_t i = thread_number();
-  if (i < n * width) memory[to[i / width] * width + i % width] = copies[i];
+  auto* const memory = reinterpret_cast<std::uint16_t*>(memories.first[blockIdx.y]);
+  if (i < n * width) memory[to[i / width] * width + i % width] = copies[blockIdx.y * n * width + i];
+}
+
+Launch for_slots(const SlotMemories& memories, std::int64_t elements) {
+  return {{blocks_for(elements, kThreads), static_cast<unsigned>(memories.count), 1}, kThreads};
 }
 
 }  // namespace
@@ -82,18 +88,18 @@ void rotate_and_write(Queue queue, DType type, const RotateAndWrite& call) {
   });
 }
 
-void gather_slots(Queue queue, const std::byte* memory, const std::int32_t* from, std::int64_t n,
+void gather_slots(Queue queue, const SlotMemories& memories, const std::int32_t* from, std::int64_t n,
                   std::int64_t slot_bytes, std::byte* copies) {
   const std::int64_t width = slot_bytes / 2;
-  launch(queue, "kv_copy", gather_kernel, {{blocks_for(n * width, kThreads), 1, 1}, kThreads},
-         reinterpret_cast<const std::uint16_t*>(memory), from, n, width, reinterpret_cast<std::uint16_t*>(copies));
+  launch(queue, "kv_copy", gather_kernel, for_slots(memories, n * width), memories, from, n, width,
+         reinterpret_cast<std::uint16_t*>(copies));
 }
 
 void scatter_slots(Queue queue, const std::byte* copies, const std::int32_t* to, std::int64_t n,
-                   std::int64_t slot_bytes, std::byte* memory) {
+                   std::int64_t slot_bytes, const SlotMemories& memories) {
   const std::int64_t width = slot_bytes / 2;
-  launch(queue, "kv_copy", scatter_kernel, {{blocks_for(n * width, kThreads), 1, 1}, kThreads},
-         reinterpret_cast<const std::uint16_t*>(copies), to, n, width, reinterpret_cast<std::uint16_t*>(memory));
+  launch(queue, "kv_copy", scatter_kernel, for_slots(memories, n * width),
+         reinterpret_cast<const std::uint16_t*>(copies), to, n, width, memories);
 }
 
 }  // namespace espalier::cuda

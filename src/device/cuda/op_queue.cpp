@@ -12,6 +12,8 @@ namespace {
 // What attention keeps of tiles at a time; larger calls are cut by rows.
 constexpr std::int64_t kTileBytes = 64 << 20;
 constexpr std::int64_t kMostAttentionRows = 32768;  // of a grid
+// What kv_copy keeps of slots at a time, for as many layers as that holds.
+constexpr std::int64_t kSlotBytes = 32 << 20;
 
 Rows rows_of(View view) {
   return {floats(view), view.dim(0), view.row_elements(), view.row_stride()};
@@ -240,12 +242,17 @@ void OpQueue::kv_copy(std::span<const KvViews> layers, ConstView from, ConstView
   flush();
   const View& first = layers[0].k;
   const std::int64_t n = from.dim(0), bytes = first.dim(2) * first.dim(3) * traits(first.type()).block_bytes;
-  std::byte* const copies = slots_.at_least(static_cast<std::size_t>(n * bytes));
-  for (const KvViews& kv : layers)
-    for (const View& memory : {kv.k, kv.v}) {
-      gather_slots(queue_, memory.data(), ints(from), n, bytes, copies);
-      scatter_slots(queue_, copies, ints(to), n, bytes, memory.data());
-    }
+  const std::int64_t fit = std::clamp<std::int64_t>(kSlotBytes / (n * bytes), 2, kMostMemories) / 2;  // layers
+  for (std::span<const KvViews> left = layers; !left.empty();) {
+    const std::size_t count = std::min(left.size(), static_cast<std::size_t>(fit));
+    SlotMemories memories;
+    for (const KvViews& kv : left.first(count))
+      for (const View& memory : {kv.k, kv.v}) memories.first[memories.count++] = memory.data();
+    std::byte* const copies = slots_.at_least(static_cast<std::size_t>(memories.count * n * bytes));
+    gather_slots(queue_, memories, ints(from), n, bytes, copies);
+    scatter_slots(queue_, copies, ints(to), n, bytes, memories);
+    left = left.subspan(count);
+  }
 }
 
 void OpQueue::attention(ConstView q, const KvViews& kv, const RowTables& rows, float scale, View out) {
