@@ -12,77 +12,103 @@
 namespace espalier {
 namespace {
 
-constexpr std::int64_t kHidden = 256, kHeads = 4, kKvHeads = 2, kDim = 64, kInner = 512, kVocabulary = 97;
+constexpr std::int64_t kHidden = 256, kHeads = 4, kKvHeads = 2, kInner = 512, kVocabulary = 97;
 constexpr std::int64_t kBlockSize = 16, kBlocks = 20, kPositions = 300;
 
 using Floats = std::vector<float>;
 
+struct LayerShape {
+  DType weights = DType::f32;
+  DType kv = DType::f32;
+  std::int64_t dim = 64;  // of a head
+  std::int64_t rows = 1;
+};
+
 // The same numbers for every device.
 struct LayerValues {
-  LayerValues(DType type, std::int64_t rows, std::uint64_t seed) : type(type), rows(rows), random(seed) {
+  LayerValues(const LayerShape& shape, std::uint64_t seed) : shape(shape), random(seed) {
+    const std::int64_t rows = shape.rows, dim = shape.dim;
     x = random.values(rows * kHidden);
     for (Floats* norm : {&first_norm, &second_norm}) *norm = random.values(kHidden);
-    cosine = random.values(kPositions * kDim / 2);
-    sine = random.values(kPositions * kDim / 2);
-    bias = random.values(kKvHeads * kDim);
-    const auto weight = [&](std::int64_t outputs, std::int64_t inputs) { return random.weight(type, outputs, inputs); };
-    q = weight(kHeads * kDim, kHidden), k = weight(kKvHeads * kDim, kHidden), v = weight(kKvHeads * kDim, kHidden);
-    o = weight(kHidden, kHeads * kDim), up = weight(2 * kInner, kHidden), down = weight(kHidden, kInner);
+    cosine = random.values(kPositions * dim / 2);
+    sine = random.values(kPositions * dim / 2);
+    bias = random.values(kKvHeads * dim);
+    const auto weight = [&](std::int64_t outputs, std::int64_t inputs) {
+      return random.weight(shape.weights, outputs, inputs);
+    };
+    q = weight(kHeads * dim, kHidden), k = weight(kKvHeads * dim, kHidden), v = weight(kKvHeads * dim, kHidden);
+    o = weight(kHidden, kHeads * dim), up = weight(2 * kInner, kHidden), down = weight(kHidden, kInner);
     logits = weight(kVocabulary, kHidden);
+    for (std::vector<std::byte>* memory : {&keys, &stored_values})
+      *memory = random.weight(shape.kv, kBlocks * kBlockSize, kKvHeads * dim);
   }
-  DType type;
-  std::int64_t rows;
+  LayerShape shape;
   RandomValues random;
   Floats x, first_norm, second_norm, cosine, sine, bias;
-  std::vector<std::byte> q, k, v, o, up, down, logits;
+  std::vector<std::byte> q, k, v, o, up, down, logits, keys, stored_values;
 };
 
 class LayerOnDevice {
  public:
-  LayerOnDevice(Device& device, const LayerValues& values) : device_(device), values_(values), rows_(values.rows) {
+  LayerOnDevice(Device& device, const LayerValues& values)
+      : device_(device), values_(values), rows_(values.shape.rows), dim_(values.shape.dim) {
     const auto load = [&](const std::vector<std::byte>& bytes, std::int64_t outputs, std::int64_t inputs) {
-      const WeightPart part{values.type, outputs, inputs, bytes};
+      const WeightPart part{values.shape.weights, outputs, inputs, bytes};
       return device.load_weight({&part, 1});
     };
-    q_ = load(values.q, kHeads * kDim, kHidden);
-    k_ = load(values.k, kKvHeads * kDim, kHidden);
-    v_ = load(values.v, kKvHeads * kDim, kHidden);
-    o_ = load(values.o, kHidden, kHeads * kDim);
+    q_ = load(values.q, kHeads * dim_, kHidden);
+    k_ = load(values.k, kKvHeads * dim_, kHidden);
+    v_ = load(values.v, kKvHeads * dim_, kHidden);
+    o_ = load(values.o, kHidden, kHeads * dim_);
     up_ = load(values.up, 2 * kInner, kHidden);
     down_ = load(values.down, kHidden, kInner);
     logits_ = load(values.logits, kVocabulary, kHidden);
     put("first norm", values.first_norm, {kHidden});
     put("second norm", values.second_norm, {kHidden});
-    put("cosine", values.cosine, {kPositions, kDim / 2});
-    put("sine", values.sine, {kPositions, kDim / 2});
-    put("bias", values.bias, {kKvHeads * kDim});
+    put("cosine", values.cosine, {kPositions, dim_ / 2});
+    put("sine", values.sine, {kPositions, dim_ / 2});
+    put("bias", values.bias, {kKvHeads * dim_});
     for (const auto& [name, width] : std::map<std::string, std::int64_t>{{"x", kHidden},
                                                                          {"normed", kHidden},
-                                                                         {"q", kHeads * kDim},
-                                                                         {"k", kKvHeads * kDim},
-                                                                         {"v", kKvHeads * kDim},
-                                                                         {"attended", kHeads * kDim},
+                                                                         {"q", kHeads * dim_},
+                                                                         {"k", kKvHeads * dim_},
+                                                                         {"v", kKvHeads * dim_},
+                                                                         {"attended", kHeads * dim_},
                                                                          {"projected", kHidden},
                                                                          {"gate and up", 2 * kInner},
                                                                          {"gated", kInner},
                                                                          {"logits", kVocabulary},
                                                                          {"sums", 1}})
       put(name, Floats(static_cast<std::size_t>(rows_ * width)), {rows_, width});
-    for (const char* name : {"keys", "values"})
-      put(name, Floats(static_cast<std::size_t>(kBlocks * kBlockSize * kKvHeads * kDim), 0.25f),
-          {kBlocks, kBlockSize, kKvHeads, kDim});
+    const auto memory = [&](const std::vector<std::byte>& bytes) {
+      Tensor tensor = device.tensor(values.shape.kv, {kBlocks, kBlockSize, kKvHeads, dim_});
+      device.upload(bytes, tensor);
+      return tensor;
+    };
+    keys_ = memory(values.keys);
+    stored_values_ = memory(values.stored_values);
     put_tables();
   }
 
-  // One step from the first x; everything it left.
-  std::map<std::string, Floats> run() {
+  // Everything that a step leaves.
+  struct Left {
+    std::map<std::string, Floats> floats;
+    std::vector<std::byte> keys, values;
+  };
+
+  // One step from the first x.
+  Left run() {
     upload<float>(device_, values_.x, at("x"));
     device_.step(*recordings_, {.rows = rows_}, [&] { layer(); });
-    std::map<std::string, Floats> left;
+    Left left;
     for (const auto& [name, tensor] : floats_) {
-      left[name].resize(static_cast<std::size_t>(tensor.view.elements()));
-      download<float>(device_, tensor, left[name]);
+      left.floats[name].resize(static_cast<std::size_t>(tensor.view.elements()));
+      download<float>(device_, tensor, left.floats[name]);
     }
+    left.keys.resize(values_.keys.size());
+    left.values.resize(values_.keys.size());
+    device_.download(keys_, left.keys);
+    device_.download(stored_values_, left.values);
     return left;
   }
 
@@ -116,8 +142,8 @@ class LayerOnDevice {
   }
 
   void layer() {
-    const auto heads = [&](const char* name, std::int64_t n) { return at(name).reshaped({rows_, n, kDim}); };
-    const KvViews kv{at("keys"), at("values")};
+    const auto heads = [&](const char* name, std::int64_t n) { return at(name).reshaped({rows_, n, dim_}); };
+    const KvViews kv{keys_, stored_values_};
     device_.rms_norm(at("x"), at("first norm"), 1e-5f, at("normed"));
     const Projection qkv[] = {{q_.get(), {}, at("q")}, {k_.get(), at("bias"), at("k")}, {v_.get(), {}, at("v")}};
     device_.linear(at("normed"), qkv);
@@ -143,9 +169,10 @@ class LayerOnDevice {
 
   Device& device_;
   const LayerValues& values_;
-  std::int64_t rows_;
+  std::int64_t rows_, dim_;
   std::unique_ptr<const Weight> q_, k_, v_, o_, up_, down_, logits_;
   std::map<std::string, Tensor> floats_;
+  Tensor keys_, stored_values_;
   std::vector<Tensor> tables_;
   RowTables row_tables_;
   std::unique_ptr<Recordings> recordings_ = device_.make_recordings();
@@ -173,19 +200,30 @@ INSTANTIATE_TEST_SUITE_P(Devices, StepConformance,
                            return std::get<0>(info.param).name + "_" + std::string(name(std::get<1>(info.param)));
                          });
 
-TEST_P(StepConformance, ALayerHasTheBitsOfItsOpsHoweverOftenItIsRepeated) {
-  for (std::int64_t rows : {1, 9, 19}) {
-    const LayerValues values(std::get<1>(GetParam()), rows, 41);
-    LayerOnDevice judged(test_.judge(), values), layer(test_.tested(), values);
-    const std::map<std::string, Floats> expected = judged.run();
-    for (int repeat = 0; repeat < 3; ++repeat) {
-      const std::map<std::string, Floats> left = layer.run();
-      for (const auto& [name, floats] : expected) {
-        SCOPED_TRACE(testing::Message() << name << ", " << rows << " rows, repeat " << repeat);
-        expect_same_bits(left.at(name), floats);
-      }
+void expect_bits_of_ops(DeviceTest& test, const LayerShape& shape) {
+  const LayerValues values(shape, 41);
+  LayerOnDevice judged(test.judge(), values), layer(test.tested(), values);
+  const LayerOnDevice::Left expected = judged.run();
+  for (int repeat = 0; repeat < 3; ++repeat) {
+    const LayerOnDevice::Left left = layer.run();
+    for (const auto& [name, floats] : expected.floats) {
+      SCOPED_TRACE(testing::Message() << name << ", " << shape.rows << " rows, heads of " << shape.dim << ", repeat "
+                                      << repeat);
+      expect_same_bits(left.floats.at(name), floats);
     }
+    EXPECT_EQ(left.keys, expected.keys);
+    EXPECT_EQ(left.values, expected.values);
   }
+}
+
+TEST_P(StepConformance, ALayerHasTheBitsOfItsOpsHoweverOftenItIsRepeated) {
+  for (std::int64_t rows : {1, 9, 19}) expect_bits_of_ops(test_, {.weights = std::get<1>(GetParam()), .rows = rows});
+}
+
+// What a device reads keys and values by may depend on their type and on the size of a head.
+TEST_P(StepConformance, SoItHasWithKeysAndValuesOfHalfTheBytes) {
+  for (std::int64_t dim : {64, 128})
+    expect_bits_of_ops(test_, {.weights = std::get<1>(GetParam()), .kv = DType::f16, .dim = dim, .rows = 5});
 }
 
 }  // namespace
