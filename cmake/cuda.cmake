@@ -1,6 +1,7 @@
-# The CUDA device is built where nvcc is found (-DESPALIER_CUDA=OFF: not even there), for the cards of
-# ESPALIER_CUDA_ARCHITECTURES. Sanitizers and builds for another machine leave it out.
+# The CUDA device is built where an nvcc is found that is new enough (-DESPALIER_CUDA=OFF: not even there), for the cards
+# of ESPALIER_CUDA_ARCHITECTURES. Sanitizers and builds for another machine leave it out.
 set(ESPALIER_CUDA AUTO CACHE STRING "the CUDA device: AUTO where nvcc is found, ON, or OFF")
+set(ESPALIER_OLDEST_NVCC 12.3)
 set(ESPALIER_CUDA_ARCHITECTURES HERE CACHE STRING
     "what the kernels are compiled for, as CMAKE_CUDA_ARCHITECTURES; HERE: the GPUs of this machine; ALL: every card")
 
@@ -29,10 +30,27 @@ function(espalier_architectures_here result)
   set(${result} "${architectures}" PARENT_SCOPE)
 endfunction()
 
+# Why this nvcc cannot be used, in words; empty: it can.
+function(espalier_nvcc_problem nvcc result)
+  set(${result} "there is no nvcc" PARENT_SCOPE)
+  if(NOT nvcc)
+    return()
+  endif()
+  execute_process(COMMAND ${nvcc} --version OUTPUT_VARIABLE said ERROR_QUIET)
+  if(NOT said MATCHES "release ([0-9]+\\.[0-9]+)")
+    set(${result} "nvcc does not say its version, expected ${ESPALIER_OLDEST_NVCC} or later" PARENT_SCOPE)
+  elseif(CMAKE_MATCH_1 VERSION_LESS ESPALIER_OLDEST_NVCC)
+    set(${result} "nvcc ${CMAKE_MATCH_1}, expected ${ESPALIER_OLDEST_NVCC} or later" PARENT_SCOPE)
+  else()
+    set(${result} "" PARENT_SCOPE)
+  endif()
+endfunction()
+
 set(ESPALIER_HAS_CUDA OFF)
 if(ESPALIER_CUDA AND NOT ESPALIER_SANITIZE AND NOT CMAKE_CROSSCOMPILING)
   find_program(ESPALIER_NVCC nvcc HINTS ENV CUDA_PATH ENV CUDA_HOME /usr/local/cuda PATH_SUFFIXES bin)
-  if(ESPALIER_NVCC)
+  espalier_nvcc_problem("${ESPALIER_NVCC}" problem)
+  if(NOT problem)
     set(CMAKE_CUDA_COMPILER ${ESPALIER_NVCC} CACHE FILEPATH "nvcc")
     if(ESPALIER_CUDA_ARCHITECTURES STREQUAL "ALL")
       set(CMAKE_CUDA_ARCHITECTURES 80-real 86-real 89-real 90a-real 80-virtual 90-virtual)
@@ -47,8 +65,8 @@ if(ESPALIER_CUDA AND NOT ESPALIER_SANITIZE AND NOT CMAKE_CROSSCOMPILING)
     set(ESPALIER_HAS_CUDA ON)
     message(NOTICE "espalier: with CUDA ${CUDAToolkit_VERSION} (${CMAKE_CUDA_ARCHITECTURES})")
   elseif(ESPALIER_CUDA STREQUAL "ON")
-    message(FATAL_ERROR "espalier: ESPALIER_CUDA is ON and there is no nvcc")
+    message(FATAL_ERROR "espalier: without CUDA: ${problem}; ESPALIER_CUDA is ON")
   else()
-    message(NOTICE "espalier: without CUDA, there is no nvcc")
+    message(NOTICE "espalier: without CUDA: ${problem}")
   endif()
 endif()
