@@ -13,8 +13,8 @@
 namespace espalier {
 namespace {
 
-constexpr std::int64_t kRows = 128;        // of a step: a prompt's and a tree's
-constexpr std::int64_t kOutputRows = 64;   // of those, with logits
+constexpr std::int64_t kRows = kPrefillRowsOnGpu + 64;  // of a step: a prompt's and a tree's
+constexpr std::int64_t kOutputRows = 64;                // of those, with logits
 constexpr std::int64_t kPackedShare = 32;  // a device's layout may take a part of this more than the file's
 
 double gib(std::int64_t bytes) {

@@ -14,6 +14,9 @@
 
 namespace espalier {
 
+// Prompt rows of a step where a device has memory of its own: it computes many rows at once nearly as fast as few.
+inline constexpr std::int64_t kPrefillRowsOnGpu = 512;
+
 // Bytes of a device's memory.
 struct MemoryNeeds {
   std::int64_t weights = 0;

@@ -134,6 +134,7 @@ OpenEngine open_engine(const EngineOptions& options, Listener* listener) {
         !remark.empty())
       engine.listener->remark(remark);
   engine.decoder = {.context = context, .kv_type = kv_type};
+  if (engine.device->free_memory()) engine.decoder.prefill_rows = kPrefillRowsOnGpu;
   apply_modes(engine.modes, engine.decoder);
   tell_engine(engine);
   return engine;
