@@ -151,7 +151,7 @@ void describe_npus(nlohmann::ordered_json& devices) {
 
 // Every device that --device can name here; where one cannot be used, why.
 nlohmann::ordered_json describe_devices() {
-  const cuda::Devices found = cuda::list_devices();
+  const cuda::Devices found = cuda::list_devices(cuda::Look::at_each);
   nlohmann::ordered_json gpus = nlohmann::ordered_json::object();
   if (!found.driver.empty()) gpus["driver_supports_cuda"] = found.driver;
   if (!found.runtime.empty()) gpus["runtime"] = found.runtime;

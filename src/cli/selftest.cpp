@@ -85,8 +85,10 @@ class Selftest {
   }
 
   void begin() {
-    const cuda::Devices gpus = cuda::list_devices();
+    cuda::Devices gpus = cuda::list_devices();
     device_ = device_of(flags_, gpus);
+    for (cuda::DeviceInfo& gpu : gpus.gpus)
+      if (device_.starts_with("cuda") && gpu.index == device_number(device_) && gpu.problem.empty()) cuda::look_at(gpu);
     const auto device = make_named_device(
         device_, {.threads = thread_count(flags_.engine.threads), .ascend = ascend_library(process_environment)});
     report_.date = utc_text(UtcForm::record);

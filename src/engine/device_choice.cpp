@@ -64,22 +64,27 @@ std::string lack_of_memory(const MemoryNeeds& needs, const cuda::DeviceInfo& gpu
       gib(all));
 }
 
-void check_room(const std::string& name, const MemoryNeeds& needs, const cuda::Devices& gpus) {
+void check_room(const std::string& name, const MemoryNeeds& needs, cuda::Devices gpus, const LookAtGpu& look) {
   const auto gpu = std::ranges::find(gpus.gpus, device_number(name), &cuda::DeviceInfo::index);
   if (gpu == gpus.gpus.end() || !gpu->problem.empty()) return;
+  look(*gpu);
+  if (!gpu->problem.empty()) return;
   if (const std::string lack = lack_of_memory(needs, *gpu); !lack.empty())
     device_error("CUDA: {}: {}; try a smaller --context, or --device cpu", gpu_name(*gpu), lack);
 }
 
-DeviceChoice choose_device(const MemoryNeeds& needs, const cuda::Devices& gpus) {
+DeviceChoice choose_device(const MemoryNeeds& needs, cuda::Devices gpus, const LookAtGpu& look) {
   if (!gpus.present) return {};
-  for (const cuda::DeviceInfo& gpu : gpus.gpus)
+  for (cuda::DeviceInfo& gpu : gpus.gpus) {
+    if (gpu.problem.empty()) look(gpu);
     if (gpu.problem.empty() && lack_of_memory(needs, gpu).empty()) return {.device = fmt::format("cuda:{}", gpu.index)};
+  }
   std::string reason = gpus.problem;
   if (reason.empty()) {  // the one that came nearest
     const cuda::DeviceInfo& roomiest = *std::ranges::max_element(
         gpus.gpus, {}, [](const cuda::DeviceInfo& gpu) { return gpu.problem.empty() ? gpu.free_memory : 0; });
-    reason = fmt::format("{}: {}", gpu_name(roomiest), lack_of_memory(needs, roomiest));
+    reason = fmt::format("{}: {}", gpu_name(roomiest),
+                         roomiest.problem.empty() ? lack_of_memory(needs, roomiest) : roomiest.problem);
   }
   return {.remark = fmt::format("computing on the CPU: {}", reason)};
 }

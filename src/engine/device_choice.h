@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 
@@ -41,16 +42,20 @@ MemoryNeeds memory_needs(const ModelConfig& config, std::span<const TensorInfo> 
 // it fits.
 std::string lack_of_memory(const MemoryNeeds& needs, const cuda::DeviceInfo& gpu);
 
+// Finds out what is free on a GPU, which takes a part of that memory: only those are looked at that may be chosen.
+using LookAtGpu = std::function<void(cuda::DeviceInfo& gpu)>;
+
 // Throws DeviceError, in one line with the numbers, where the GPU that --device calls `name` has no room for the model.
 // One that is not there, or cannot be used, is left to whoever makes the device.
-void check_room(const std::string& name, const MemoryNeeds& needs, const cuda::Devices& gpus);
+void check_room(const std::string& name, const MemoryNeeds& needs, cuda::Devices gpus,
+                const LookAtGpu& look = cuda::look_at);
 
 struct DeviceChoice {
   std::string device = "cpu";  // as --device names it
   std::string remark = {};     // why it is the CPU although there is a GPU; empty: nothing to say
 };
 // The first GPU that can be used and has room for the model, else the CPU.
-DeviceChoice choose_device(const MemoryNeeds& needs, const cuda::Devices& gpus);
+DeviceChoice choose_device(const MemoryNeeds& needs, cuda::Devices gpus, const LookAtGpu& look = cuda::look_at);
 
 // One line where a device chosen by nobody writes another text than the CPU does: float weights, added in an order of
 // its own. Empty: the text is the same.

@@ -25,10 +25,17 @@ cuda::Devices machine(std::vector<cuda::DeviceInfo> gpus, std::string problem = 
   return {.gpus = std::move(gpus), .problem = std::move(problem), .present = true};
 }
 
+// These GPUs are known already.
+void as_described(cuda::DeviceInfo&) {}
+
+DeviceChoice choose(const MemoryNeeds& needs, const cuda::Devices& gpus) {
+  return choose_device(needs, gpus, as_described);
+}
+
 constexpr MemoryNeeds kNeeds{.weights = 8 * kGiB, .kv = kGiB, .positions = 8192, .workspace = kGiB / 2};
 
 TEST(DeviceChoice, TakesAGpuThatHasRoom) {
-  const DeviceChoice choice = choose_device(kNeeds, machine({gpu(0, kNeeds.total())}));
+  const DeviceChoice choice = choose(kNeeds, machine({gpu(0, kNeeds.total())}));
   EXPECT_EQ(choice.device, "cuda:0");
   EXPECT_EQ(choice.remark, "");
 }
@@ -36,19 +43,32 @@ TEST(DeviceChoice, TakesAGpuThatHasRoom) {
 TEST(DeviceChoice, TakesTheFirstOfSeveralThatCanBeUsedAndHasRoom) {
   const auto gpus = machine({gpu(0, 20 * kGiB, "compute capability 7.5, expected 8.0 or later"), gpu(1, 9 * kGiB),
                              gpu(2, 20 * kGiB), gpu(3, 22 * kGiB)});
-  EXPECT_EQ(choose_device(kNeeds, gpus).device, "cuda:2");
+  EXPECT_EQ(choose(kNeeds, gpus).device, "cuda:2");
+}
+
+TEST(DeviceChoice, LooksAtNoGpuBehindTheOneItTakes) {
+  std::vector<int> looked_at;
+  const auto look = [&](cuda::DeviceInfo& gpu) {
+    looked_at.push_back(gpu.index);
+    gpu.free_memory = static_cast<std::size_t>(gpu.index == 1 ? 0 : 20 * kGiB);
+    if (gpu.index == 2) gpu.problem = "busy";
+  };
+  const auto gpus = machine({gpu(0, 0, "too old"), gpu(1, 0), gpu(2, 0), gpu(3, 0), gpu(4, 0)});
+  EXPECT_EQ(choose_device(kNeeds, gpus, look).device, "cuda:3");
+  EXPECT_EQ(looked_at, (std::vector{1, 2, 3}));
+  EXPECT_EQ(choose_device(kNeeds, machine({gpu(2, 0)}), look).remark, "computing on the CPU: GPU 2, NVIDIA T9: busy");
 }
 
 TEST(DeviceChoice, SaysNothingWhereThereIsNoGpu) {
   for (const char* problem : {"no NVIDIA driver on this machine", "this program was built without CUDA"}) {
-    const DeviceChoice choice = choose_device(kNeeds, {.problem = problem});
+    const DeviceChoice choice = choose(kNeeds, {.problem = problem});
     EXPECT_EQ(choice.device, "cpu");
     EXPECT_EQ(choice.remark, "");
   }
 }
 
 TEST(DeviceChoice, SaysInNumbersThatAGpuIsTooSmall) {
-  const DeviceChoice choice = choose_device(kNeeds, machine({gpu(0, 2 * kGiB), gpu(1, 9 * kGiB)}));
+  const DeviceChoice choice = choose(kNeeds, machine({gpu(0, 2 * kGiB), gpu(1, 9 * kGiB)}));
   EXPECT_EQ(choice.device, "cpu");
   EXPECT_EQ(choice.remark,
             "computing on the CPU: GPU 1, NVIDIA T9: the model needs 9.5 GiB (weights 8.0, KV of 8192 positions 1.0, "
@@ -56,15 +76,14 @@ TEST(DeviceChoice, SaysInNumbersThatAGpuIsTooSmall) {
 }
 
 TEST(DeviceChoice, SaysThatADriverIsTooOld) {
-  const DeviceChoice choice =
-      choose_device(kNeeds, machine({}, "CUDA driver version is insufficient (driver for 11.0)"));
+  const DeviceChoice choice = choose(kNeeds, machine({}, "CUDA driver version is insufficient (driver for 11.0)"));
   EXPECT_EQ(choice.device, "cpu");
   EXPECT_EQ(choice.remark, "computing on the CPU: CUDA driver version is insufficient (driver for 11.0)");
 }
 
 TEST(DeviceChoice, NamesTheGpuThatCannotBeUsed) {
   const std::string problem = "GPU 0, NVIDIA T9: compute capability 7.5, expected 8.0 or later";
-  const DeviceChoice choice = choose_device(kNeeds, machine({gpu(0, 20 * kGiB, "too old")}, problem));
+  const DeviceChoice choice = choose(kNeeds, machine({gpu(0, 20 * kGiB, "too old")}, problem));
   EXPECT_EQ(choice.device, "cpu");
   EXPECT_EQ(choice.remark, "computing on the CPU: " + problem);
 }
@@ -131,11 +150,11 @@ TEST(MemoryNeeds, FitWhereTheyAreFree) {
 
 TEST(CheckRoom, RefusesAGpuThatIsTooSmallInOneLineWithTheNumbers) {
   const auto gpus = machine({gpu(0, 20 * kGiB), gpu(1, 9 * kGiB), gpu(2, 9 * kGiB, "too old")});
-  EXPECT_NO_THROW(check_room("cuda", kNeeds, gpus));
-  EXPECT_NO_THROW(check_room("cuda:2", kNeeds, gpus)) << "it is told why it cannot be used";
-  EXPECT_NO_THROW(check_room("cuda:3", kNeeds, gpus)) << "it is told that there is none";
+  EXPECT_NO_THROW(check_room("cuda", kNeeds, gpus, as_described));
+  EXPECT_NO_THROW(check_room("cuda:2", kNeeds, gpus, as_described)) << "it is told why it cannot be used";
+  EXPECT_NO_THROW(check_room("cuda:3", kNeeds, gpus, as_described)) << "it is told that there is none";
   try {
-    check_room("cuda:1", kNeeds, gpus);
+    check_room("cuda:1", kNeeds, gpus, as_described);
     ADD_FAILURE() << "no error";
   } catch (const DeviceError& error) {
     EXPECT_STREQ(error.what(),

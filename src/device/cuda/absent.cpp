@@ -4,9 +4,11 @@
 
 namespace espalier::cuda {
 
-Devices list_devices() {
+Devices list_devices(Look) {
   return {.problem = "this program was built without CUDA (no nvcc was found)"};
 }
+
+void look_at(DeviceInfo&) {}
 
 std::unique_ptr<Device> make_device(const Options&) {
   device_error("CUDA: {}", list_devices().problem);

@@ -22,9 +22,9 @@ struct DeviceInfo {
   std::string capability = {};  // "9.0"
   int generation = 0;           // 9
   int processors = 0;
-  std::size_t memory = 0;  // bytes
-  std::size_t free_memory = 0;
-  std::string problem = {};  // why it cannot be used; empty: it can
+  std::size_t memory = 0;       // bytes
+  std::size_t free_memory = 0;  // known to whoever has looked at it
+  std::string problem = {};     // why it cannot be used; empty: it can
 };
 
 struct Devices {
@@ -35,8 +35,13 @@ struct Devices {
   bool present = false;      // there is a GPU, whether it can be used or not
 };
 
+// What is known of GPUs without using them, or as look_at() knows them.
+enum class Look { from_outside, at_each };
 // Never throws for want of a GPU or a driver.
-Devices list_devices();
+Devices list_devices(Look look = Look::from_outside);
+// What is free on a GPU that can be used, or why it cannot, which shows only in use. That makes a context there, some
+// hundred megabytes of its memory, for the life of the process.
+void look_at(DeviceInfo& gpu);
 
 // All but the index are for tests and measurements: none of them changes a bit.
 struct Options {

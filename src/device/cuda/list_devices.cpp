@@ -23,22 +23,23 @@ DeviceInfo describe(int index) {
                   .generation = properties.major,
                   .processors = properties.multiProcessorCount,
                   .memory = properties.totalGlobalMem};
-  if (properties.major < kOldestGeneration) {
+  if (properties.major < kOldestGeneration)
     info.problem = fmt::format("compute capability {}, expected {}.0 or later", info.capability, kOldestGeneration);
-    return info;
-  }
-  std::size_t total = 0;
-  if (const cudaError_t set = cudaSetDevice(index); set != cudaSuccess)
-    info.problem = cudaGetErrorString(set);
-  else if (const cudaError_t asked = cudaMemGetInfo(&info.free_memory, &total); asked != cudaSuccess)
-    info.problem = cudaGetErrorString(asked);
-  cudaGetLastError();
   return info;
 }
 
 }  // namespace
 
-Devices list_devices() {
+void look_at(DeviceInfo& gpu) {
+  std::size_t total = 0;
+  if (const cudaError_t set = cudaSetDevice(gpu.index); set != cudaSuccess)
+    gpu.problem = cudaGetErrorString(set);
+  else if (const cudaError_t asked = cudaMemGetInfo(&gpu.free_memory, &total); asked != cudaSuccess)
+    gpu.problem = cudaGetErrorString(asked);
+  cudaGetLastError();
+}
+
+Devices list_devices(Look look) {
   Devices devices;
   int driver = 0, runtime = 0, count = 0;
   cudaDriverGetVersion(&driver);
@@ -59,8 +60,9 @@ Devices list_devices() {
   }
   bool usable = false;
   for (int index = 0; index < count; ++index) {
-    devices.gpus.push_back(describe(index));
-    usable = usable || devices.gpus.back().problem.empty();
+    DeviceInfo& gpu = devices.gpus.emplace_back(describe(index));
+    if (look == Look::at_each && gpu.problem.empty()) look_at(gpu);
+    usable = usable || gpu.problem.empty();
   }
   if (count == 0) devices.problem = "no NVIDIA GPU on this machine";
   if (count > 0 && !usable)
