@@ -149,10 +149,12 @@ std::vector<std::string> Fake::live_objects(int32_t device) {
   list_live(arrays, found, device);
   list_live(executors, found, device);
   for (const auto& [address, block] : memory.live()) {
+    if (device >= 0 && block.origin().device != device) continue;
     found.emplace_back(block.origin().call,
                        std::to_string(block.size()) + " bytes of device memory of " + described(block.origin()));
   }
   for (const auto& [address, block] : pinned.live()) {
+    if (device >= 0 && block.origin.device != device) continue;
     found.emplace_back(block.origin.call,
                        std::to_string(block.size) + " bytes of pinned memory of " + described(block.origin));
   }

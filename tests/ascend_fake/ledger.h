@@ -14,6 +14,7 @@ namespace ascend_fake {
 struct Origin {
   uint64_t call = 0;
   const char* name = "";
+  int32_t device = -1;  // on which it made memory; -1: none
 };
 std::string described(const Origin& origin);
 

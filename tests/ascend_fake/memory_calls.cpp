@@ -157,6 +157,13 @@ void check_unused(Fake& f, const Range& range) {
   }
 }
 
+// This call, with the device of the thread's context.
+Origin origin_here(Fake& f) {
+  Origin origin = f.ledger.current();
+  origin.device = f.contexts.find(this_thread(f).context)->device;
+  return origin;
+}
+
 }  // namespace
 
 aclError aclrtMalloc(void** devPtr, size_t size, aclrtMemMallocPolicy policy) {
@@ -168,7 +175,7 @@ aclError aclrtMalloc(void** devPtr, size_t size, aclrtMemMallocPolicy policy) {
     if (out_of_luck(f) || size > f.options.memory_bytes - std::min(f.options.memory_bytes, f.memory.live_bytes())) {
       throw Refusal{kNoMemory, "no memory left on the device"};
     }
-    *devPtr = f.memory.allocate(size, f.is_soc("Ascend950") ? 0 : kSlackOfA2, f.ledger.current());
+    *devPtr = f.memory.allocate(size, f.is_soc("Ascend950") ? 0 : kSlackOfA2, origin_here(f));
     ++f.counters.allocations;
     if (f.warm) ++f.counters.allocations_after_warm;
     return 0;
@@ -196,7 +203,7 @@ aclError aclrtMallocHost(void** hostPtr, size_t size) {
   return answer({.name = "aclrtMallocHost"}, [&](Fake& f) {
     if (hostPtr == nullptr || size == 0) throw Refusal{kBadParameter, "an allocation of 0 bytes"};
     if (out_of_luck(f)) throw Refusal{kNoMemory, "no pinned memory left"};
-    *hostPtr = f.pinned.allocate(size, f.ledger.current());
+    *hostPtr = f.pinned.allocate(size, origin_here(f));
     return 0;
   });
 }

@@ -56,6 +56,24 @@ TEST_F(LifeCycle, F3ResetOfTheDeviceIsQuietWhenNothingIsAlive) {
   expect_clean();
 }
 
+TEST_F(LifeCycle, F3ResetOfADeviceNamesWhatIsItsOwn) {
+  AscendFakeOptions options = options_of_seed(0);
+  options.device_count = 2;
+  begin(options);
+  memory(64);
+  EXPECT_EQ(aclrtSetDevice(1), 0);
+  EXPECT_EQ(aclrtResetDevice(1), 0);
+  expect_clean();
+  EXPECT_EQ(aclrtSetDevice(1), 0);
+  void* left = nullptr;
+  EXPECT_EQ(aclrtMalloc(&left, 64, ACL_MEM_MALLOC_HUGE_FIRST), 0);
+  EXPECT_EQ(aclrtResetDevice(1), 0);
+  EXPECT_EQ(ascend_fake_violations(), 1u);
+  expect_only(3);
+  EXPECT_EQ(aclrtSetDevice(0), 0);
+  EXPECT_EQ(aclrtFree(left), 0);
+}
+
 TEST_F(LifeCycle, F4ASymbolOfANewerVersionIsAViolation) {
   AscendFakeOptions options = options_of_seed(0);
   options.profile = 81;

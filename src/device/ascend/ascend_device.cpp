@@ -1,7 +1,5 @@
 #include "device/ascend/ascend_device.h"
 
-#include <algorithm>
-
 #include "base/error.h"
 #include "device/ascend/memory.h"
 #include "device/ascend/op_queue.h"
@@ -134,12 +132,9 @@ class AscendDevice final : public Device {
 }  // namespace
 
 std::unique_ptr<Device> make_device(const Options& options) {
-  const Devices devices = list_devices(options.library);
-  if (!devices.problem.empty()) device_error("Ascend: {}", devices.problem);
-  const auto found = std::ranges::find(devices.npus, options.index, &DeviceInfo::index);
-  if (found == devices.npus.end())
-    device_error("Ascend: no NPU {}: there are {}, from 0 on", options.index, devices.npus.size());
-  if (!found->problem.empty()) device_error("Ascend: NPU {}, {}: {}", found->index, found->name, found->problem);
+  const std::shared_ptr<const Api> api = load_api(options.library);
+  const int count = count_npus(*api);
+  if (options.index >= count) device_error("Ascend: no NPU {}: there are {}, from 0 on", options.index, count);
   return std::make_unique<AscendDevice>(options);
 }
 

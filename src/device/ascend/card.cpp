@@ -28,6 +28,15 @@ bool is_fake(const Api& api) {
   return static_cast<bool>(api.ascend_fake_name);
 }
 
+int count_npus(const Api& api) {
+  std::uint32_t count = 0;
+  if (const AclCode code = api.aclrtGetDeviceCount(&count); code != 0)
+    device_error("Ascend: {}: is the driver installed, and may this user use it?",
+                 describe_failure(api, api.aclrtGetDeviceCount.name, code));
+  if (count == 0) device_error("Ascend: no NPU on this machine");
+  return static_cast<int>(count);
+}
+
 Card::ChosenDevice::ChosenDevice(const Api& api, int index) : api(api), index(index) {
   call(api, api.aclrtSetDevice, index);
 }

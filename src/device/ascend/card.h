@@ -25,6 +25,9 @@ struct Chip {
 // A library that is not CANN's says so by a symbol of its own; devices then carry it in their names.
 bool is_fake(const Api& api);
 
+// How many NPUs there are. Throws DeviceError where there is none, or the driver does not tell.
+int count_npus(const Api& api);
+
 struct CardOptions {
   int index = 0;
   std::int32_t timeout_ms = 600'000;  // of a synchronisation

@@ -1,7 +1,10 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "device/ascend/ascend_device.h"
+#include "device/ascend/card.h"
 #include "device/ascend/errors.h"
 
 namespace espalier::ascend {
@@ -46,27 +49,16 @@ std::string without_prefix(std::string_view message) {
 
 Devices list_devices(const LibraryOptions& library) {
   Devices devices;
-  std::shared_ptr<const Api> api;
   try {
-    api = load_api(library);
+    const std::shared_ptr<const Api> api = load_api(library);
+    devices.runtime = version_of(*api);
+    const int count = count_npus(*api);
+    for (int index = 0; index < count; ++index) devices.npus.push_back(describe_npu(*api, index));
   } catch (const DeviceError& error) {
     devices.problem = without_prefix(error.what());
     return devices;
   }
-  devices.runtime = version_of(*api);
-  std::uint32_t count = 0;
-  if (const AclCode code = api->aclrtGetDeviceCount(&count); code != 0) {
-    devices.problem = fmt::format("{}: is the driver installed, and may this user use it?",
-                                  describe_failure(*api, api->aclrtGetDeviceCount.name, code));
-    return devices;
-  }
-  bool usable = false;
-  for (std::uint32_t index = 0; index < count; ++index) {
-    devices.npus.push_back(describe_npu(*api, static_cast<int>(index)));
-    usable = usable || devices.npus.back().problem.empty();
-  }
-  if (count == 0) devices.problem = "no NPU on this machine";
-  if (count > 0 && !usable)
+  if (std::ranges::none_of(devices.npus, &std::string::empty, &DeviceInfo::problem))
     devices.problem = fmt::format("NPU 0, {}: {}", devices.npus[0].name, devices.npus[0].problem);
   return devices;
 }

@@ -3,6 +3,8 @@
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "base/error.h"
 
 namespace espalier {
@@ -17,9 +19,14 @@ std::vector<std::string> texts(std::size_t count, const char* (*text)(std::size_
   return all;
 }
 
+// All of them lie in one folder.
+std::string library_file(const std::string& name) {
+  return std::filesystem::path(ESPALIER_ASCEND_FAKE).replace_filename("lib" + name + ".so").string();
+}
+
 }  // namespace
 
-FakeCard::FakeCard() : library_(dlopen(ESPALIER_ASCEND_FAKE, RTLD_LAZY | RTLD_GLOBAL)) {
+FakeCard::FakeCard(const std::string& name) : library_(dlopen(library_file(name).c_str(), RTLD_LAZY | RTLD_LOCAL)) {
   check(library_ != nullptr, "the fake cannot be loaded: {}", dlerror());
 }
 
@@ -30,9 +37,9 @@ Function* FakeCard::control(const char* name) const {
   return reinterpret_cast<Function*>(address);
 }
 
-ascend::Options FakeCard::device_options() {
+ascend::Options FakeCard::device_options(const std::string& name) {
   ascend::Options options;
-  options.library.library = ESPALIER_ASCEND_FAKE;
+  options.library.library = library_file(name);
   options.staging_bytes = kStagingBytes;
   options.arena_bytes = kArenaBytes;
   return options;
@@ -42,9 +49,9 @@ std::string FakeCard::home() {
   return ESPALIER_ASCEND_FAKE_HOME;
 }
 
-AscendFakeOptions FakeCard::default_options() {
+AscendFakeOptions FakeCard::default_options(const std::string& name) {
   AscendFakeOptions options{};
-  FakeCard().control<void(AscendFakeOptions*)>("ascend_fake_default_options")(&options);
+  FakeCard(name).control<void(AscendFakeOptions*)>("ascend_fake_default_options")(&options);
   return options;
 }
 

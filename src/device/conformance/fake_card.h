@@ -1,5 +1,5 @@
 // The recording fake of the Ascend C API (tests/ascend_fake/) as tests control it. It is one library for the whole
-// process: an object of this class is only a way to it.
+// process, or one for each version of CANN: an object of this class is only a way to it.
 #pragma once
 
 #include <memory>
@@ -13,11 +13,12 @@ namespace espalier {
 
 class FakeCard {
  public:
-  FakeCard();
+  // The newest version; the others are called after theirs: "ascend_fake_8_1".
+  explicit FakeCard(const std::string& name = "ascend_fake");
 
   // Little memory, and a library that is the fake.
-  static ascend::Options device_options();
-  static AscendFakeOptions default_options();
+  static ascend::Options device_options(const std::string& name = "ascend_fake");
+  static AscendFakeOptions default_options(const std::string& name = "ascend_fake");
   // A folder that looks like that of CANN.
   static std::string home();
 
