@@ -201,6 +201,19 @@ class RealPrograms(unittest.TestCase):
         self.assertEqual((result.returncode, result.stderr), (0, ""), result.stdout)
         self.assertRegex(result.stdout, r"digests +1 tests held")
 
+    def test_answers_of_a_device_whose_rows_depend_on_each_other_are_equal_outside_near_ties(self):
+        fake = ESPALIER.parent.parent / "tests" / "ascend_fake" / "libascend_fake.so"
+        if not (ESPALIER.parent / "near_tie_test").exists() or not fake.exists():
+            self.skipTest("build the targets selftest_programs and ascend_fake")
+        result = subprocess.run([str(ESPALIER), "selftest", "--device", "ascend", "--only", "lossless", "--json", "-"],
+                                capture_output=True, text=True, timeout=600,
+                                env=environment(ESPALIER_ASCEND_LIBRARY=str(fake), ASCEND_FAKE="seed=3"))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertRegex(result.stderr, r"lossless +2 tests held: \d+ answers equal")
+        part = json.loads(result.stdout)["parts"][0]
+        self.assertEqual(part["answers"]["equal"] + part["answers"]["near_ties"], 46)
+        self.assertEqual(len(part["answers"]["margins"]), part["answers"]["near_ties"])
+
 
 if __name__ == "__main__":
     if len(sys.argv) > 1 and not sys.argv[1].startswith("-"):

@@ -46,9 +46,9 @@ bool asked_for(const SelftestFlags& flags, std::string_view part) {
   return flags.only.empty() || std::ranges::find(flags.only, part) != flags.only.end();
 }
 
-std::vector<SelftestPart> parts_asked_for(const SelftestFlags& flags) {
+std::vector<SelftestPart> parts_asked_for(const SelftestFlags& flags, const Device& device) {
   std::vector<SelftestPart> parts;
-  for (const SelftestPart& part : selftest_parts())
+  for (const SelftestPart& part : selftest_parts(device.row_independent()))
     if (asked_for(flags, part.name)) parts.push_back(part);
   return parts;
 }
@@ -63,8 +63,7 @@ std::string device_of(const SelftestFlags& flags, const cuda::Devices& gpus) {
 
 class Selftest {
  public:
-  Selftest(const SelftestFlags& flags, SelftestPlaces places)
-      : flags_(flags), places_(std::move(places)), screen_(flags.verbose) {}
+  explicit Selftest(const SelftestFlags& flags) : flags_(flags), screen_(flags.verbose) {}
 
   int run() {
     begin();
@@ -96,13 +95,25 @@ class Selftest {
     report_.title = device_title(report_.device);
     report_.build = build_facts();
     report_.machine = machine_json();
-    parts_ = parts_asked_for(flags_);
-    std::erase_if(parts_, [&](const SelftestPart& part) { return part.of_bits && !device->row_independent(); });
+    parts_ = parts_asked_for(flags_, *device);
+    find_programs();
     for (const std::string& name : part_names())
       if (!asked_for(flags_, name) ||
           (name != kSpeed && std::ranges::find(parts_, name, &SelftestPart::name) == parts_.end()))
         report_.left_out.push_back(name);
     say(fmt::format("espalier {} on {}\n", report_.build["version"].get<std::string>(), report_.title));
+  }
+
+  void find_programs() {
+    const std::optional<SelftestPlaces> places = find_selftest(program_file(), parts_);
+    if (places) {
+      places_ = *places;
+      return;
+    }
+    std::vector<std::string_view> programs;
+    for (const SelftestPart& part : parts_) programs.push_back(part.program);
+    device_error("selftest: {} {} not there: make selftest builds them (the target selftest_programs, with GoogleTest)",
+                 fmt::join(programs, ", "), programs.size() == 1 ? "is" : "are");
   }
 
   // False: it was cancelled.
@@ -197,15 +208,7 @@ void check_flags(const SelftestFlags& flags) {
 
 int run_selftest(const SelftestFlags& flags) {
   check_flags(flags);
-  const std::vector<SelftestPart> parts = parts_asked_for(flags);
-  const std::optional<SelftestPlaces> places = find_selftest(program_file(), parts);
-  if (!places) {
-    std::vector<std::string_view> programs;
-    for (const SelftestPart& part : parts) programs.push_back(part.program);
-    device_error("selftest: {} {} not there: make selftest builds them (the target selftest_programs, with GoogleTest)",
-                 fmt::join(programs, ", "), programs.size() == 1 ? "is" : "are");
-  }
-  return Selftest(flags, *places).run();
+  return Selftest(flags).run();
 }
 
 }  // namespace

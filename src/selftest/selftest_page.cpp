@@ -1,6 +1,6 @@
 #include "selftest/selftest_page.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "report/assets.h"
 #include "report/markup.h"
@@ -51,12 +51,16 @@ std::string facts_html(const SelftestReport& report) {
 
 std::string parts_html(const SelftestReport& report) {
   Table table{.id = "parts", .columns = {"part", "what it shows", "result", "tests", "failed", "seconds"}};
-  std::string failures;
+  std::string answers, failures;
   for (const PartResult& part : report.parts) {
     const TestResults& tests = part.tests;
     table.add({text_cell(part.name), text_cell(part.shows), text_cell(part.held() ? "held" : "FAILED"),
                number_cell(tests.tests - tests.skipped, 0), number_cell(static_cast<double>(tests.failed.size()), 0),
                number_cell(part.seconds, 1)});
+    if (tests.compares_answers())
+      answers += fmt::format(
+          "<p class=\"soft\">{}: {}{}</p>\n", markup_text(part.name), answers_text(tests),
+          tests.near_tie_margins.empty() ? "" : fmt::format(": {:.4f}", fmt::join(tests.near_tie_margins, ", ")));
     if (!part.problem.empty())
       failures += fmt::format("<p class=\"failed\">{}: {}</p>\n", markup_text(part.name), markup_text(part.problem));
     for (const FailedTest& test : tests.failed)
@@ -64,7 +68,7 @@ std::string parts_html(const SelftestReport& report) {
                               markup_text(test.name), markup_text(test.message));
   }
   for (const std::string& name : report.left_out) table.add({text_cell(name), {}, text_cell("left out"), {}, {}, {}});
-  return section("What was judged", to_html(table) + failures);
+  return section("What was judged", to_html(table) + answers + failures);
 }
 
 Table step_table(const BenchResult& result) {

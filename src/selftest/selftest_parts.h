@@ -19,10 +19,10 @@ struct SelftestPart {
   std::string_view program;
   std::string_view filter;  // of GoogleTest
   std::string_view shows;
-  bool of_bits = true;  // only where a row has the same bits in any company
 };
-// In the order in which they run.
-std::span<const SelftestPart> selftest_parts();
+// In the order in which they run. Where a row has not the same bits in any company there are fewer, none of which
+// compares bits; their names are among those of the others.
+std::span<const SelftestPart> selftest_parts(bool row_independent = true);
 
 // Where the programs and their fixtures lie.
 struct SelftestPlaces {

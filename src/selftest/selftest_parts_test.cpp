@@ -108,6 +108,11 @@ TEST(PartEnvironment, NamesTheDeviceAndNothingThatWouldChooseOtherTests) {
 TEST(SelftestParts, BeginWithTheOps) {
   EXPECT_EQ(selftest_parts().front().name, "conformance");
   EXPECT_THAT(selftest_parts().back().shows, HasSubstr("drafter"));
+  const auto fewer = selftest_parts(false);
+  ASSERT_EQ(fewer.size(), 2u);
+  EXPECT_EQ(fewer[0].name, "conformance");
+  EXPECT_EQ(fewer[1].name, "lossless");
+  EXPECT_EQ(fewer[1].program, "near_tie_test");
 }
 
 }  // namespace

@@ -25,6 +25,14 @@ Json gpu_json(const cuda::DeviceInfo& gpu) {
           {"free_bytes", gpu.free_memory}};
 }
 
+// Null: the part compares none.
+Json answers_json(const TestResults& tests) {
+  if (!tests.compares_answers()) return nullptr;
+  return {{"equal", tests.answers_equal},
+          {"near_ties", tests.near_tie_margins.size()},
+          {"margins", tests.near_tie_margins}};
+}
+
 Json part_json(const PartResult& part) {
   Json failed = Json::array();
   for (const FailedTest& test : part.tests.failed) failed.push_back({{"name", test.name}, {"message", test.message}});
@@ -34,6 +42,7 @@ Json part_json(const PartResult& part) {
           {"tests", part.tests.tests},
           {"skipped", part.tests.skipped},
           {"failed", failed},
+          {"answers", answers_json(part.tests)},
           {"seconds", part.seconds},
           {"problem", text_or_null(part.problem)}};
 }
@@ -111,12 +120,22 @@ Json selftest_json(const SelftestReport& report) {
           {"left_out", report.left_out}, {"speed", speed_json(report.speed)}};
 }
 
+std::string answers_text(const TestResults& tests) {
+  if (!tests.compares_answers()) return "";
+  std::string text = fmt::format("{} answers equal", tests.answers_equal);
+  if (!tests.near_tie_margins.empty())
+    text += fmt::format(", {} part at near-ties (margins up to {:.4f})", tests.near_tie_margins.size(),
+                        std::ranges::max(tests.near_tie_margins));
+  return text;
+}
+
 std::string part_text(const PartResult& part) {
   const TestResults& tests = part.tests;
   std::string words = !part.problem.empty()   ? "FAILED: " + part.problem
                       : !tests.failed.empty() ? fmt::format("FAILED: {} of {} tests", tests.failed.size(), tests.tests)
                                               : fmt::format("{} tests held", tests.tests - tests.skipped);
   if (tests.skipped > 0 && part.problem.empty()) words += fmt::format(", {} do not apply", tests.skipped);
+  if (tests.compares_answers()) words += ": " + answers_text(tests);
   std::string text = fmt::format("{:<12} {:<40} {:>7.1f} s\n", part.name, words, part.seconds);
   for (const FailedTest& test : tests.failed)
     text += fmt::format("  {}\n{}", test.name, first_lines(test.message, kLinesOfAFailure));

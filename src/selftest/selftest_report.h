@@ -40,6 +40,8 @@ nlohmann::ordered_json build_facts();
 
 nlohmann::ordered_json selftest_json(const SelftestReport& report);
 
+// "60 answers equal, 2 part at near-ties (margins up to 0.0310)"; empty where none were compared.
+std::string answers_text(const TestResults& tests);
 // One line of a part, and below it the tests that failed.
 std::string part_text(const PartResult& part);
 // "everything held on ...", or how many parts did not.

@@ -60,6 +60,20 @@ TEST(SelftestReport, ALineOfEachPartAndTheTestsThatFailed) {
   EXPECT_THAT(part_text(report.parts[1]), HasSubstr("FAILED: exit code 3"));
 }
 
+TEST(SelftestReport, AnswersThatWereComparedAreCountedEverywhere) {
+  SelftestReport report = some_report();
+  EXPECT_TRUE(selftest_json(report)["parts"][1]["answers"].is_null());
+  report.parts[1].tests.answers_equal = 60;
+  EXPECT_EQ(part_text(report.parts[1]), "lossless     4 tests held: 60 answers equal              20.0 s\n");
+  report.parts[1].tests.near_tie_margins = {0.0012, 0.031};
+  EXPECT_THAT(part_text(report.parts[1]), HasSubstr("60 answers equal, 2 part at near-ties (margins up to 0.0310)"));
+  const nlohmann::ordered_json answers = selftest_json(report)["parts"][1]["answers"];
+  EXPECT_EQ(answers["equal"], 60);
+  EXPECT_EQ(answers["near_ties"], 2);
+  EXPECT_EQ(answers["margins"], (std::vector{0.0012, 0.031}));
+  EXPECT_THAT(selftest_page(report), HasSubstr("(margins up to 0.0310): 0.0012, 0.0310</p>"));
+}
+
 TEST(SelftestReport, TheJsonHasWhatOthersNeedAndNoPaths) {
   SelftestReport report = some_report();
   report.parts[1].tests.failed = {{"A.B/cuda", "why"}};

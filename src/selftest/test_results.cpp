@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -27,6 +28,27 @@ std::string message_of(const Report& test) {
   return message;
 }
 
+// Numbers that a test has recorded, with blanks between; none where it has recorded nothing by this name.
+std::vector<double> recorded(const Report& test, const char* name) {
+  std::vector<double> numbers;
+  if (!test.contains(name)) return numbers;
+  const auto& text = member(test, name, Report::value_t::string).get_ref<const std::string&>();
+  const char *at = text.data(), *const end = at + text.size();
+  while (at != end) {
+    double number = 0;
+    const auto [next, error] = std::from_chars(at, end, number);
+    if (error != std::errc()) input_error("{}: {} is '{}', expected numbers", kReport, name, text);
+    numbers.push_back(number);
+    at = next != end && *next == ' ' ? next + 1 : next;
+  }
+  return numbers;
+}
+
+void add_answers(const Report& test, TestResults& results) {
+  for (const double count : recorded(test, "answers_equal")) results.answers_equal += static_cast<int>(count);
+  std::ranges::copy(recorded(test, "near_tie_margins"), std::back_inserter(results.near_tie_margins));
+}
+
 void add_test(const Report& test, TestResults& results) {
   const auto text = [&](const char* name) {
     return member(test, name, Report::value_t::string).get_ref<const std::string&>();
@@ -34,6 +56,7 @@ void add_test(const Report& test, TestResults& results) {
   if (text("status") != "RUN") return;  // left out by a filter, or switched off in the source
   ++results.tests;
   if (text("result") == "SKIPPED") ++results.skipped;
+  add_answers(test, results);
   if (test.contains("failures")) results.failed.push_back({text("classname") + "." + text("name"), message_of(test)});
 }
 

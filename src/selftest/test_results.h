@@ -16,6 +16,12 @@ struct TestResults {
   int tests = 0;    // that ran or were skipped
   int skipped = 0;  // by themselves: they do not apply here
   std::vector<FailedTest> failed = {};
+
+  // Of tests that compare answers on a device whose rows are not independent.
+  int answers_equal = 0;
+  std::vector<double> near_tie_margins = {};  // of answers that part between two tokens that are nearly equal
+
+  bool compares_answers() const { return answers_equal > 0 || !near_tie_margins.empty(); }
 };
 
 // The file of --gtest_output=json:FILE. Throws InputError where it is none.

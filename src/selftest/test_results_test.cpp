@@ -27,6 +27,24 @@ TEST(TestResults, CountWhatRanAndNameWhatFailed) {
   EXPECT_EQ(results.failed[0].message, "a.cpp:1\nExpected\na.cpp:2\nagain");
 }
 
+TEST(TestResults, HaveTheAnswersThatTestsCompared) {
+  const auto report = [](const std::string& recorded) {
+    return R"({"testsuites": [{"testsuite": [{"name": "A", "status": "RUN", "result": "COMPLETED", "classname": "B")" +
+           recorded + "}, " + R"({"name": "C", "status": "RUN", "result": "COMPLETED", "classname": "B")" + recorded +
+           "}]}]}";
+  };
+  const TestResults results =
+      read_test_results(report(R"(, "answers_equal": "7", "near_tie_margins": "0.25 0.0009765625")"));
+  EXPECT_EQ(results.answers_equal, 14);
+  EXPECT_EQ(results.near_tie_margins, (std::vector{0.25, 0.0009765625, 0.25, 0.0009765625}));
+  EXPECT_TRUE(results.compares_answers());
+  EXPECT_FALSE(read_test_results(report("")).compares_answers());
+  EXPECT_FALSE(read_test_results(report(R"(, "near_tie_margins": "")")).compares_answers());
+  for (const char* recorded :
+       {R"(, "answers_equal": "many")", R"(, "near_tie_margins": "0.1, 0.2")", R"(, "answers_equal": 7)"})
+    EXPECT_THROW(read_test_results(report(recorded)), InputError) << recorded;
+}
+
 TEST(TestResults, AreReadFromNothingElse) {
   for (const char* text : {"", "{", "[]", "{}", R"({"testsuites": 1})", R"({"testsuites": [{}]})",
                            R"({"testsuites": [{"testsuite": [{"status": "RUN"}]}]})"})

@@ -33,8 +33,14 @@ std::unique_ptr<Device> checked_ascend(int threads) {
 std::unique_ptr<Device> gpu(int) {
   return cuda::make_device();
 }
+std::string variable(const char* name) {
+  const char* const value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
 std::unique_ptr<Device> judged(int threads) {
-  return make_named_device(*judged_device(), {.threads = threads});
+  return make_named_device(*judged_device(), {.threads = threads,
+                                              .ascend = {.home = variable("ASCEND_HOME_PATH"),
+                                                         .library = variable("ESPALIER_ASCEND_LIBRARY")}});
 }
 
 template <typename T>

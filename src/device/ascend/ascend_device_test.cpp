@@ -86,7 +86,8 @@ std::ptrdiff_t count_of(const Names& names, std::string_view name) {
 // y = W x of two rows of ones on this device.
 std::vector<float> product_with(Device& device, std::span<const WeightPart> parts) {
   const auto weight = device.load_weight(parts);
-  const Tensor x = device.tensor(DType::f32, {2, weight->inputs()}), y = device.tensor(DType::f32, {2, weight->outputs()});
+  const Tensor x = device.tensor(DType::f32, {2, weight->inputs()}),
+               y = device.tensor(DType::f32, {2, weight->outputs()});
   upload<float>(device, std::vector<float>(static_cast<std::size_t>(2 * weight->inputs()), 1.0f), x);
   const Projection projection{weight.get(), {}, y};
   device.linear(x, {&projection, 1});

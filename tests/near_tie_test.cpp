@@ -1,0 +1,86 @@
+// Devices whose rows are not independent: neither the device nor speculation changes a token, but between two that are
+// nearly equal. Judges the device that the environment names (`espalier selftest`), else the recording fake of the
+// Ascend API, with sums whose order depends on rows. What was equal and what parted is recorded for the report.
+#include <fmt/ranges.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <memory>
+#include <optional>
+
+#include "base/testing/judged_device.h"
+#include "device/conformance/fake_card.h"
+#include "device/cpu/cpu_device.h"
+#include "testing/engine.h"
+#include "testing/ways.h"
+
+namespace espalier::testing {
+namespace {
+
+constexpr std::uint64_t kOneOrder = 0;
+
+class NearTies : public ::testing::Test {
+ protected:
+  // The judged device, or the fake under this seed.
+  std::unique_ptr<Device> open(std::uint64_t seed) {
+    if (judged_device()) return all_devices()[0].make(1);
+    if (!card_) card_.emplace();
+    return card_->open_anew(seed);
+  }
+  // What the fake has in many orders a card has in one.
+  static std::vector<std::uint64_t> seeds() {
+    return judged_device() ? std::vector<std::uint64_t>{kOneOrder} : std::vector<std::uint64_t>{3, 4};
+  }
+  // A card has time for all of them.
+  static std::vector<Way> ways() {
+    if (!judged_device()) return {{"ngram"}, {"eagle3"}, {"hostile"}};
+    std::vector<Way> all;
+    for (const char* drafter : {"ngram", "medusa", "eagle3", "model", "hostile"})
+      for (const TreeShape shape : {TreeShape::chain, TreeShape::fixed, TreeShape::dynamic})
+        for (const AttentionOp attention : {AttentionOp::fused, AttentionOp::eager})
+          all.push_back({drafter, shape, attention});
+    return all;
+  }
+  void expect_near(const Tokens& one, const Tokens& other, const Company& on_npu, const Company& on_cpu) {
+    expect_equal_outside_near_ties(one, other, on_npu.teacher, on_cpu.teacher, agreement_);
+  }
+  void TearDown() override {
+    if (card_) card_->expect_nothing_left();
+    RecordProperty("answers_equal", agreement_.equal);
+    RecordProperty("near_tie_margins", fmt::format("{}", fmt::join(agreement_.margins, " ")));
+  }
+
+  std::unique_ptr<Device> cpu_ = make_cpu_device({.threads = 1});
+  std::optional<FakeCard> card_;
+  Agreement agreement_;
+};
+
+TEST_F(NearTies, TextsOfEveryFamilyAreThoseOfTheCpu) {
+  for (const std::string& family : tiny_families()) {
+    const auto npu = open(kOneOrder);
+    if (npu->row_independent()) GTEST_SKIP() << "its rows are independent: lossless_test is stricter";
+    const Company on_cpu(*cpu_, {family}), on_npu(*npu, {family});
+    for (const AttentionOp attention : {AttentionOp::fused, AttentionOp::eager}) {
+      SCOPED_TRACE(family);
+      expect_near(answer(on_cpu, {.attention = attention}), answer(on_npu, {.attention = attention}), on_npu, on_cpu);
+    }
+  }
+}
+
+TEST_F(NearTies, SpeculationChangesNoToken) {
+  const Company on_cpu(*cpu_, {"qwen3"});
+  for (const std::uint64_t seed : seeds()) {
+    const auto npu = open(seed);
+    if (npu->row_independent()) GTEST_SKIP() << "its rows are independent: lossless_test is stricter";
+    const Company on_npu(*npu, {"qwen3"});
+    std::map<AttentionOp, Tokens> plain;
+    for (const Way& way : ways()) {
+      SCOPED_TRACE(::testing::Message() << "seed " << seed << ", " << way.drafter << ", " << name(way.shape));
+      if (plain[way.attention].empty()) plain[way.attention] = answer(on_npu, {.attention = way.attention});
+      expect_near(plain[way.attention], answer(on_npu, way), on_npu, on_cpu);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace espalier::testing
