@@ -472,6 +472,33 @@ class CompileAlone(unittest.TestCase):
         self.assertEqual((code, sorted(failed)), (1, ["src/early.cpp", "src/late.h", "src/leaning.cpp"]))
 
 
+class AscendMutations(unittest.TestCase):
+    """The faults of tests/ascend_mutations.txt, without compiling any."""
+
+    def setUp(self):
+        self.script = types.SimpleNamespace(**runpy.run_path(str(ROOT / "scripts" / "ascend-mutations")))
+
+    def test_every_fault_can_be_put_into_its_file(self):
+        faults = self.script.read_faults(self.script.FAULTS.read_text())
+        self.assertGreaterEqual(len(faults), 40)
+        self.assertEqual(len({fault.title for fault in faults}), len(faults))
+        for fault in faults:
+            with self.subTest(fault=f"{fault.file}: {fault.title}"):
+                text = (self.script.SOURCES / fault.file).read_text()
+                self.assertNotIn(fault.applied(text), (None, text))
+
+    def test_a_fault_is_read_from_its_lines(self):
+        text = "what it is\n\n== a.cpp: it waits\n-one;\n-  two;\n+three;\n== b.h: it is gone\n-four\n"
+        first, second = self.script.read_faults(text)
+        self.assertEqual(first, ("a.cpp", "it waits", "one;\n  two;", "three;"))
+        self.assertEqual(second.new, "")
+        self.assertEqual(first.applied("zero; one;\n  two;\n"), "zero; three;\n")
+        self.assertIsNone(second.applied("four four"), "which of them?")
+        self.assertIsNone(second.applied("five"), "stale")
+        with self.assertRaises(SystemExit):
+            self.script.read_faults("\n== a.cpp: nothing is replaced\n+one\n")
+
+
 class Repository(unittest.TestCase):
     def test_every_script_is_executable_and_parses(self):
         for path in [*(ROOT / "scripts").iterdir(), ROOT / ".ci" / "run"]:

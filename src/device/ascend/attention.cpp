@@ -31,7 +31,7 @@ int choose_fused_version(const Api& api, const Chip& chip) {
   if (chip.name.starts_with("Ascend310P")) return 0;
   if (chip.name.starts_with("Ascend950")) return v5 ? 5 : v2 ? 2 : 0;
   // V2 is documented for a 910C since 9.0, which brought V5.
-  if (chip.name.starts_with("Ascend910_93")) return v4 ? 4 : v2 && v5 ? 2 : 0;
+  if (chip.name.starts_with("Ascend910_93")) return v4 ? 4 : late && v2 && v5 ? 2 : 0;
   return v2 ? 2 : v4 ? 4 : 0;
 }
 
