@@ -30,7 +30,7 @@ int run_bench(const BenchFlags& flags) {
   const DraftPlan plan = plan_drafting(flags.drafting, options.places);
   Screen screen(flags.engine.verbose);
   OpenEngine engine;
-  const double load_seconds = seconds_of([&] { engine = open_engine(options, &screen); });
+  const double load_seconds = seconds_of([&] { engine = open_engine(with_drafting(options, plan), &screen); });
   const BenchSizes sizes = cut_to_context(flags.sizes, engine.decoder.context);
   for (const std::string& line : sizes.cuts) screen.remark(line);
   const Drafting drafting(plan, engine, 0);

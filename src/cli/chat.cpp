@@ -110,9 +110,9 @@ int run_chat(ChatFlags flags, const GivenSampling& given) {
   if (flags.text.generate.logprobs >= 0) throw InputError("--logprobs: only with generate --json");
   check_record_options(flags.records);
   const EngineOptions options = engine_options(flags.engine);
-  plan_drafting(flags.drafting, options.places);  // contradictions are told before a model is read
+  const DraftPlan plan = plan_drafting(flags.drafting, options.places);  // contradictions are told at once
   Screen screen(flags.engine.verbose);
-  const OpenEngine engine = open_engine(options, &screen);
+  const OpenEngine engine = open_engine(with_drafting(options, plan), &screen);
   if (!engine.text->chat_template && flags.chat.chat_template.empty())
     input_error("{}: the model has no chat template", engine.path.string());
   flags.chat = with_chosen_system(flags.chat, engine);

@@ -170,7 +170,7 @@ int run_compare(const CompareFlags& flags) {
   if (plan.plain()) throw InputError("--draft none: there is nothing to compare without a drafter");
   const std::string prompt = prompt_text(flags.prompt);
   Screen screen(flags.engine.verbose);
-  const OpenEngine engine = open_engine(options, &screen);
+  const OpenEngine engine = open_engine(with_drafting(options, plan), &screen);
   Drafting drafting(plan, engine, flags.text.generate.seed);
   return Comparison(flags, engine, drafting).run(prompt);
 }

@@ -99,7 +99,7 @@ int run_eval(const EvalFlags& flags) {
   check_run_place(request, place);
   const PromptSet data = read_eval_data(request);
   Screen screen(flags.engine.verbose);
-  const OpenEngine engine = open_engine(request.engine, &screen);
+  const OpenEngine engine = open_engine(with_drafting(request.engine, plan), &screen);
   Drafting drafting(plan, engine, request.text.generate.seed);
   const InterruptGuard interrupt;
   EvalProgress progress;

@@ -49,7 +49,7 @@ int run_generate(const GenerateFlags& flags) {
   check_receipt_flag(flags);
   const std::string prompt = prompt_text(flags.prompt);
   Screen screen(flags.engine.verbose);
-  const OpenEngine engine = open_engine(options, &screen);
+  const OpenEngine engine = open_engine(with_drafting(options, plan), &screen);
   if (!flags.receipt.empty()) check_receipts(*engine.device, "--receipt");
   Drafting drafting(plan, engine, asked.seed);
   ChatSettings chat = opening(flags.prompt, engine);

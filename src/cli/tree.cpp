@@ -97,7 +97,7 @@ int run_tree(const TreeFlags& flags) {
   if (!flags.svg.empty()) check_output(flags.svg, flags.existing);
   const std::string prompt = prompt_text(flags.prompt);
   Screen screen(flags.engine.verbose);
-  const OpenEngine engine = open_engine(options, &screen);
+  const OpenEngine engine = open_engine(with_drafting(options, plan), &screen);
   Drafting drafting(plan, engine, flags.text.generate.seed);
   const std::optional<TreePicture> picture = find_round(flags, prompt, engine, drafting);
   if (!picture) {

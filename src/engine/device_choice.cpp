@@ -44,6 +44,7 @@ MemoryNeeds memory_needs(const ModelConfig& config, std::span<const TensorInfo> 
     needs.weights += bytes;
     needs.on_its_way = std::max(needs.on_its_way, bytes);
   }
+  needs.weights += use.beside;
   needs.weights += needs.weights / kPackedShare;
   needs.kv =
       use.positions *

@@ -35,6 +35,7 @@ struct ModelUse {
   WeightMode weights = WeightMode::stored;
   DType kv_type = DType::f16;
   std::int64_t positions = 0;  // of the KV pool
+  std::int64_t beside = 0;     // bytes of heads and draft models that will lie there too
 };
 MemoryNeeds memory_needs(const ModelConfig& config, std::span<const TensorInfo> tensors, const ModelUse& use);
 

@@ -133,6 +133,13 @@ TEST(MemoryNeeds, CountKeysAndValuesOfEveryPosition) {
   EXPECT_GT(model.needs(WeightMode::stored).workspace, 0);
 }
 
+TEST(MemoryNeeds, CountWhatWillLieBesideTheModel) {
+  const SmallModel model;
+  const MemoryNeeds alone = memory_needs(model.config, model.tensors, {});
+  const MemoryNeeds with_head = memory_needs(model.config, model.tensors, {.beside = 32'000});
+  EXPECT_EQ(with_head.total(), alone.total() + with_layout(32'000));
+}
+
 TEST(MemoryNeeds, HaveRoomForTheLargestTensorOnItsWay) {
   const SmallModel model;
   const MemoryNeeds needs = model.needs(WeightMode::stored);

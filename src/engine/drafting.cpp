@@ -32,6 +32,13 @@ std::string searched_folders(const OpenEngine& engine) {
 
 }  // namespace
 
+EngineOptions with_drafting(EngineOptions options, const DraftPlan& plan) {
+  options.beside.assign(plan.options.heads.begin(), plan.options.heads.end());
+  if (!plan.options.draft_model.empty()) options.beside.emplace_back(plan.options.draft_model);
+  options.trained_heads = plan.options.heads.empty() && (plan.automatic || plan.has("eagle3") || plan.has("medusa"));
+  return options;
+}
+
 Drafting::Drafting(DraftPlan plan, const OpenEngine& engine, std::uint64_t seed)
     : engine_(&engine), plan_(std::move(plan)), seed_(seed), drafters_(plan_.drafters) {
   reason_ = options().draft ? "--draft " + *options().draft : "the default";

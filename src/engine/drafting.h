@@ -74,6 +74,9 @@ class Drafting {
   std::shared_ptr<std::optional<StepTimes>> measured_ = std::make_shared<std::optional<StepTimes>>();
 };
 
+// The same options, and what the plan will load besides the model, for whoever asks whether all of it fits on a device.
+EngineOptions with_drafting(EngineOptions options, const DraftPlan& plan);
+
 // Throws InputError with the first difference unless both write the same text for every token. `where`: the model that
 // the second belongs to.
 void check_same_vocabulary(const Tokenizer& teacher, const Tokenizer& draft, std::string_view where);

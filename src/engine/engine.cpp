@@ -12,6 +12,8 @@
 #include "device/cuda/cuda_device.h"
 #include "device/named_device.h"
 #include "engine/device_choice.h"
+#include "engine/head_search.h"
+#include "engine/model_hash.h"
 #include "format/gguf.h"
 #include "format/safetensors.h"
 
@@ -38,10 +40,22 @@ std::unique_ptr<TensorSource> open_tensors(const std::filesystem::path& path) {
   return std::make_unique<Gguf>(path);
 }
 
-MemoryNeeds needs_of(const OpenEngine& engine, const ModelConfig& config, DType kv_type, std::int64_t positions) {
+// As the files have them. What is wrong with one is told when it is opened.
+std::int64_t bytes_beside(const OpenEngine& engine, const EngineOptions& options) {
+  std::int64_t given = 0, trained = 0;
+  for (const std::filesystem::path& path : options.beside) given += model_bytes(path).value_or(0);
+  if (options.trained_heads)
+    for (const HeadCard& head : heads_trained_for(engine.path, engine.places.heads, engine.places.cache))
+      trained = std::max(trained, model_bytes(head.path).value_or(0));
+  return given + trained;
+}
+
+MemoryNeeds needs_of(const OpenEngine& engine, const ModelConfig& config, const EngineOptions& options,
+                     const ModelUse& use) {
   const std::unique_ptr<TensorSource> source = open_tensors(engine.path);
-  return memory_needs(config, source->tensors(),
-                      {.weights = engine.weights, .kv_type = kv_type, .positions = positions});
+  ModelUse whole = use;
+  whole.beside = bytes_beside(engine, options);
+  return memory_needs(config, source->tensors(), whole);
 }
 
 // What "auto" comes to, and whether a GPU has room. On a machine without one nobody is asked anything.
@@ -118,7 +132,7 @@ OpenEngine open_engine(const EngineOptions& options, Listener* listener) {
   const bool chosen = engine.modes.device == "auto";
   settle_device(engine, options, [&] {
     const std::int64_t positions = options.pool_positions > 0 ? std::min(context, options.pool_positions) : context;
-    return needs_of(engine, config, kv_type, positions);
+    return needs_of(engine, config, options, {.weights = engine.weights, .kv_type = kv_type, .positions = positions});
   });
   engine.device = make_device(engine.modes, options, *engine.listener);
   if (options.timed_ops) {

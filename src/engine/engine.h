@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "decode/decoder_options.h"
 #include "device/ascend/library.h"
@@ -37,6 +38,9 @@ struct EngineOptions {
   // Positions that the KV pool has at least, for whoever sizes it by what is free; 0: a whole context. Only looked at
   // where a device has memory of its own, to tell whether the model fits.
   std::int64_t pool_positions = 0;
+  // Heads and draft models that will be loaded too (with_drafting() in drafting.h), for the same purpose.
+  std::vector<std::filesystem::path> beside = {};
+  bool trained_heads = false;          // one of those that were trained for the model and lie in its folders
   bool timed_ops = false;              // the device can tell what its ops take
   ascend::LibraryOptions ascend = {};  // where the Ascend device finds CANN
   Places places = {};

@@ -65,6 +65,7 @@ DraftPlan without_oracle(DraftPlan plan) {
 
 // The pool is sized when the model is loaded; a device must have room for some of it.
 ServedModelOptions with_least_pool(ServedModelOptions options) {
+  options.engine = with_drafting(std::move(options.engine), options.drafting);
   options.engine.pool_positions = kLeastPool;
   return options;
 }
