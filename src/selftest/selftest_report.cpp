@@ -147,8 +147,10 @@ std::string verdict_text(const SelftestReport& report) {
   for (const PartResult& part : report.parts)
     if (!part.held()) failed.push_back(part.name);
   if (!report.speed.problem.empty()) failed.emplace_back("speed");
-  std::string text = failed.empty() ? fmt::format("everything held on {}", report.title)
-                                    : fmt::format("FAILED on {}: {}", report.title, fmt::join(failed, ", "));
+  const bool judged = !report.parts.empty();
+  std::string text = failed.empty()
+                         ? fmt::format("{} on {}", judged ? "everything held" : "nothing was judged", report.title)
+                         : fmt::format("FAILED on {}: {}", report.title, fmt::join(failed, ", "));
   if (!report.left_out.empty()) text += fmt::format(" (left out: {})", fmt::join(report.left_out, ", "));
   return text;
 }
