@@ -52,7 +52,9 @@ TEST_F(AscendEngine, WhereSumsHaveOneOrderSpeculationChangesNoToken) {
     const Tokens plain = answer(company, {.attention = attention});
     for (const char* drafter : {"ngram", "medusa", "eagle3", "model", "hostile"})
       for (const TreeShape shape : {TreeShape::chain, TreeShape::fixed, TreeShape::dynamic}) {
-        if (kSanitized && attention == AttentionOp::eager && shape != TreeShape::dynamic) continue;
+        // Steps go through the same code whoever drafts: sanitizers see each drafter once, and one of them every way.
+        const bool first_way = shape == TreeShape::dynamic && attention == AttentionOp::fused;
+        if (kSanitized && !first_way && std::string(drafter) != "eagle3") continue;
         SCOPED_TRACE(::testing::Message() << drafter << ", " << name(shape));
         EXPECT_EQ(answer(company, {drafter, shape, attention}), plain);
       }

@@ -61,6 +61,7 @@ TEST_F(NearTies, TextsOfEveryFamilyAreThoseOfTheCpu) {
     if (npu->row_independent()) GTEST_SKIP() << "its rows are independent: lossless_test is stricter";
     const Company on_cpu(*cpu_, {family}), on_npu(*npu, {family});
     for (const AttentionOp attention : {AttentionOp::fused, AttentionOp::eager}) {
+      if (kSanitized && attention == AttentionOp::eager && family != "qwen3") continue;  // the same code
       SCOPED_TRACE(family);
       expect_near(answer(on_cpu, {.attention = attention}), answer(on_npu, {.attention = attention}), on_npu, on_cpu);
     }

@@ -96,17 +96,17 @@ std::vector<float> product_with(Device& device, std::span<const WeightPart> part
   return read;
 }
 
-// The mean of two values, by attention over two keys that are equal.
-std::vector<float> attended(Device& device) {
+// The mean of two values, by attention over two keys that are equal. columns: of the mask, for a table of one block
+std::vector<float> attended(Device& device, std::int64_t columns = 128) {
   const Tensor q = device.tensor(DType::f32, {2, 1, 16}), out = device.tensor(DType::f32, {2, 1, 16});
   const Tensor k = device.tensor(DType::f16, {1, 128, 1, 16}), v = device.tensor(DType::f16, {1, 128, 1, 16});
-  const Tensor blocks = device.tensor(DType::i32, {1, 1}), mask = device.tensor(DType::u8, {1, 1, 2, 128});
+  const Tensor blocks = device.tensor(DType::i32, {1, 1}), mask = device.tensor(DType::u8, {1, 1, 2, columns});
   std::vector<std::uint16_t> values(128 * 16, f32_to_f16(7));
   std::fill_n(values.begin(), 16, f32_to_f16(1));
   std::fill_n(values.begin() + 16, 16, f32_to_f16(3));
   upload<std::uint16_t>(device, values, v);
-  std::vector<std::uint8_t> hidden(2 * 128, 1);
-  hidden[0] = hidden[1] = hidden[128] = hidden[129] = 0;
+  std::vector<std::uint8_t> hidden(static_cast<std::size_t>(2 * columns), 1);
+  for (const std::int64_t row : {std::int64_t{0}, columns}) std::fill_n(hidden.begin() + row, 2, std::uint8_t{0});
   upload<std::uint8_t>(device, hidden, mask);
   const Tensor zeros = device.tensor(DType::i32, {2}), none = device.tensor(DType::i32, {2, 1});
   RowTables rows;
@@ -474,6 +474,10 @@ TEST_F(AscendDeviceTest, AttentionGoesTheEagerWayWhereTheFusedOperatorRefusesOrI
   EXPECT_EQ(remarks_.size(), 1u) << "what is asked for needs no remark";
 }
 
+TEST_F(AscendDeviceTest, AMaskThatIsWiderThanTheTableGoesTheEagerWay) {
+  EXPECT_THAT(attended(*card_.open_anew(), 256), testing::Each(2));
+}
+
 TEST_F(AscendDeviceTest, AWeightHasTheWidestTypeOfItsParts) {
   const std::vector<std::uint16_t> halves = {f32_to_f16(1.5f), f32_to_f16(2)};
   const std::vector<std::uint16_t> wide = {f32_to_bf16(0x1p100f), f32_to_bf16(0)};
@@ -509,12 +513,18 @@ TEST_F(AscendDeviceTest, AnglesOfAStepAreThoseOfThePositionsThatAreAskedFor) {
     device->step(*recordings, {.rows = 2}, [&] {
       device->rope(x, here, cosine, sine);
       device->rope(y, there, cosine, sine);
+      device->rope(y, there, cosine, sine);  // from what the step keeps
     });
     download<float>(*device, x, read);
     EXPECT_THAT(read, ElementsAre(1, 2, 3, 4));
     download<float>(*device, y, read);
-    EXPECT_THAT(read, ElementsAre(-2, 1, -4, 3));
+    EXPECT_THAT(read, ElementsAre(-1, -2, -3, -4));
   }
+  device->rope(x, here, cosine, sine);
+  upload<std::int32_t>(*device, std::vector<std::int32_t>{1, 1}, here);
+  device->rope(x, here, cosine, sine);  // outside of a step every op looks at the positions anew
+  download<float>(*device, x, read);
+  EXPECT_THAT(read, ElementsAre(-2, 1, -4, 3));
 }
 
 TEST_F(AscendDeviceTest, ProductsAreRightWhereTheyCanOnlyBeWrittenIn16Bits) {
