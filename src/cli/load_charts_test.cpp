@@ -1,4 +1,4 @@
-#include "report/load_charts.h"
+#include "cli/load_charts.h"
 
 #include <gmock/gmock.h>
 
