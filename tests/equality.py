@@ -250,7 +250,7 @@ def measure(options, say):
     draw = Draw(options.seed, tokens, props["drafters"], bool(props["chat_template"]), options.max_tokens)
     asked = [draw.request(number) for number in range(options.requests)]
     begin = time.monotonic()
-    alone = Alone(common, options.model, options.fresh)
+    alone = Alone([*common, "--device", "cpu"], options.model, options.fresh)
     expected = [told(request, alone.answer(request)) for request in asked]
     alone.close()
     say(f"{len(asked)} requests alone, {sum(len(c['token_ids']) for e in expected for c in e)} tokens, drafters "
