@@ -1,5 +1,6 @@
 // A tool for people: what the linears and the attention of a 7B-shaped layer take on a GPU, weights cold, as recorded
-// steps; beside each the time of a plain read of the same bytes at 4.5 TB/s. cuda_figures [TYPE...]
+// steps; beside each the time of a plain read of the same bytes at 4.5 TB/s. cuda_figures [TYPE...] [ROWS...]; with
+// numbers of rows, linears alone.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,31 +17,37 @@ namespace espalier {
 namespace {
 
 constexpr std::int64_t kHidden = 4096, kInner = 12800, kKvWidth = 1024;
-constexpr int kLayers = 8;  // so many that no cache holds them
+constexpr int kLayers = 24;  // so many that no cache holds them, and that the wait at the end hardly counts
 constexpr int kRepeats = 9;
 constexpr double kBytesPerMicrosecond = 4.5e6;
 
 using Clock = std::chrono::steady_clock;
 
-std::unique_ptr<const Weight> random_weight(Device& device, DType type, std::int64_t outputs, std::int64_t inputs) {
-  std::vector<std::byte> bytes(static_cast<std::size_t>(outputs * row_bytes(type, inputs)));
+std::vector<std::byte> random_bytes(std::size_t count) {
+  std::vector<std::byte> bytes(count);
   std::uint32_t state = 1;
   for (std::byte& byte : bytes) {
     state = state * 1664525u + 1013904223u;
     byte = static_cast<std::byte>(state >> 24 & 0x3fu);  // no exponent of a scale is all ones
   }
-  const WeightPart part{type, outputs, inputs, bytes};
+  return bytes;
+}
+
+std::unique_ptr<const Weight> weight_of(Device& device, DType type, std::int64_t outputs, std::int64_t inputs,
+                                        std::span<const std::byte> bytes) {
+  const WeightPart part{type, outputs, inputs,
+                        bytes.first(static_cast<std::size_t>(outputs * row_bytes(type, inputs)))};
   return device.load_weight({&part, 1});
 }
 
 struct Layer {
   std::unique_ptr<const Weight> qkv, o, up, down, floor;  // floor: so few outputs that only launches count
-  Layer(Device& device, DType type)
-      : qkv(random_weight(device, type, kHidden + 2 * kKvWidth, kHidden)),
-        o(random_weight(device, type, kHidden, kHidden)),
-        up(random_weight(device, type, 2 * kInner, kHidden)),
-        down(random_weight(device, type, kHidden, kInner)),
-        floor(random_weight(device, type, 16, 256)) {}
+  Layer(Device& device, DType type, std::span<const std::byte> bytes)
+      : qkv(weight_of(device, type, kHidden + 2 * kKvWidth, kHidden, bytes)),
+        o(weight_of(device, type, kHidden, kHidden, bytes)),
+        up(weight_of(device, type, 2 * kInner, kHidden, bytes)),
+        down(weight_of(device, type, kHidden, kInner, bytes)),
+        floor(weight_of(device, type, 16, 256, bytes)) {}
 };
 
 // The median time of one run of `ops`, in microseconds.
@@ -61,7 +68,8 @@ double median_time(Device& device, const std::function<void()>& ops, ConstView r
 
 void show_linears(Device& device, DType type, const std::vector<std::int64_t>& row_counts) {
   std::vector<Layer> layers;
-  for (int i = 0; i < kLayers; ++i) layers.emplace_back(device, type);
+  const std::vector<std::byte> bytes = random_bytes(static_cast<std::size_t>(2 * kInner * row_bytes(type, kHidden)));
+  for (int i = 0; i < kLayers; ++i) layers.emplace_back(device, type, bytes);
   const std::int64_t weights = (kHidden + 2 * kKvWidth) * kHidden + kHidden * kHidden + 3 * kInner * kHidden;
   fmt::print("{}: a plain read takes {:.1f} us a layer\n", name(type),
              static_cast<double>(row_bytes(type, weights)) / kBytesPerMicrosecond);
@@ -84,7 +92,7 @@ void show_linears(Device& device, DType type, const std::vector<std::int64_t>& r
       };
       const double time = median_time(device, all_layers, y);
       line += fmt::format(" {} {:.1f}", what, time / kLayers);
-      sum += time / kLayers;
+      if (weight != &Layer::floor) sum += time / kLayers;
     }
     fmt::print("{}, together {:.1f} us\n", line, sum);
   }
@@ -137,16 +145,18 @@ void show_attention(Device& device) {
 int main(int argc, char** argv) {
   try {
     const auto device = espalier::cuda::make_device();
-    std::vector<std::string> types(argv + 1, argv + argc);
+    std::vector<std::string> types;
+    std::vector<std::int64_t> rows;
+    for (const std::string& word : std::vector<std::string>(argv + 1, argv + argc))
+      if (espalier::parse_dtype(word))
+        types.push_back(word);
+      else
+        rows.push_back(std::stoll(word));
     if (types.empty()) types = {"q4_1", "q8_0", "q4_k"};
     for (const std::string& type : types)
-      espalier::show_linears(*device, *espalier::parse_dtype(type), {1, 2, 8, 16, 32, 64, 256, 512});
-    for (const int kilobytes : {64, 96, 128, 200}) {
-      fmt::print("rings of {} KB: ", kilobytes);
-      espalier::show_linears(*espalier::cuda::make_device({.ring_kilobytes = kilobytes}),
-                             *espalier::parse_dtype(types[0]), {1, 8, 16});
-    }
-    espalier::show_attention(*device);
+      espalier::show_linears(*device, *espalier::parse_dtype(type),
+                             rows.empty() ? std::vector<std::int64_t>{1, 2, 8, 16, 32, 64, 256, 512} : rows);
+    if (rows.empty()) espalier::show_attention(*device);
   } catch (const std::exception& error) {
     fmt::print(stderr, "cuda_figures: {}\n", error.what());
     return 1;

@@ -1,6 +1,7 @@
 // Attention by the contract's tiles of 128 key ordinals: every tile of every row by a block of its own, which leaves
-// the tile's maximum and sums; the last block of a row adds the tiles up, ascending. What a row sees is read from the
-// tables, so the grid is as large as the tables allow, and a tile without keys only says so.
+// the tile's maximum and sums; the last block of a row adds the tiles up, ascending. A tile that is a row's only one
+// stays where it is. What a row sees is read from the tables, so the grid is as large as the tables allow, and a block
+// without keys has nothing to do.
 #include "device/cuda/attention_keys.h"
 #include "device/cuda/attention_tile.h"
 #include "device/cuda/format_switch.h"
@@ -20,27 +21,27 @@ constexpr int kStaticBytes = 2 << 10;  // slots and counts of a block's keys and
 
 // Where the blocks of a call leave what they have.
 struct Left {
-  float* tiles;           // [rows, heads, tiles, kTileHead + dim]: maximum (minus infinity: no tile; NaN: a score is),
-                          // denominator, sums
-  std::int32_t* arrived;  // [rows, shares] blocks that have; 0 between calls
+  float* tiles;             // [rows, heads, tiles, kTileHead + dim]: maximum (minus infinity: counts as no tile; NaN: a
+                            // score is), denominator, sums
+  std::int32_t* arrived;    // [rows, shares] blocks that have; 0 between calls
   QuantisedRows quantised;  // data null: not wanted
-  std::int64_t most_tiles;
+  int most_tiles;
 };
 
 // The heads of one kv head, at most kMostHeads of them.
 struct HeadShare {
-  std::int64_t kv_head, first;
+  int kv_head, first;
   int count;
 };
 
-__host__ __device__ std::int64_t shares_of(const AttentionCall& call) {
-  return (call.heads / call.kv_heads + kMostHeads - 1) / kMostHeads;
+__host__ __device__ int shares_of(const AttentionCall& call) {
+  return (static_cast<int>(call.heads) / static_cast<int>(call.kv_heads) + kMostHeads - 1) / kMostHeads;
 }
 
-__device__ HeadShare head_share(const AttentionCall& call, std::int64_t share) {
-  const std::int64_t group = call.heads / call.kv_heads, shares = shares_of(call);
-  const std::int64_t before = share % shares * kMostHeads, left = group - before;
-  return {share / shares, share / shares * group + before, static_cast<int>(left < kMostHeads ? left : kMostHeads)};
+__device__ HeadShare head_share(const AttentionCall& call, int share) {
+  const int group = static_cast<int>(call.heads) / static_cast<int>(call.kv_heads), shares = shares_of(call);
+  const int before = share % shares * kMostHeads, left = group - before;
+  return {share / shares, share / shares * group + before, left < kMostHeads ? left : kMostHeads};
 }
 
 // Adds up the partial sums of 16 lanes in halves and stores the scores of one key.
@@ -97,11 +98,11 @@ __device__ float largest_score(const float* score, int keys) {
 // Denominators and weighted sums of values: an element of a head a thread, keys ascending.
 template <typename Element>
 __device__ void add_values(const AttentionCall& call, const HeadShare& heads, const std::int32_t* slots, int keys,
-                           const float* score, float* tile_of_first, std::int64_t tile_stride) {
+                           const float* score, float* tile_of_first, int tile_stride) {
   const auto* const v = reinterpret_cast<const typename Element::Stored*>(call.v) + heads.kv_head * call.dim;
-  for (std::int64_t i = threadIdx.x; i < heads.count * call.dim; i += kKeys) {
-    const auto h = static_cast<int>(i / call.dim);
-    const std::int64_t d = i % call.dim;
+  const auto dim = static_cast<int>(call.dim);
+  for (int i = static_cast<int>(threadIdx.x); i < heads.count * dim; i += kKeys) {
+    const int h = i / dim, d = i % dim;
     float denominator = 0, sum = 0;
 #pragma unroll 8
     for (int j = 0; j < keys; ++j) {
@@ -140,7 +141,7 @@ __device__ void staged_scores(const AttentionCall& call, const HeadShare& heads,
 
 template <typename Element, int dim>
 __device__ void staged_values(const HeadShare& heads, const StagedTile<Element, dim>& staged, int keys,
-                              const float* score, float* tile_of_first, std::int64_t tile_stride) {
+                              const float* score, float* tile_of_first, int tile_stride) {
   for (int i = static_cast<int>(threadIdx.x); i < heads.count * (dim / 2); i += kKeys) {
     const int h = i / (dim / 2), pair = i % (dim / 2);
     float sum[2] = {0, 0}, denominator = 0;
@@ -152,13 +153,13 @@ __device__ void staged_values(const HeadShare& heads, const StagedTile<Element, 
   }
 }
 
-// Whether this block is the last of its row and share; then it sees what the others left.
-__device__ bool arrive_last(std::int32_t* arrived) {
+// Whether this block is the last of `tiles` of its row and share; then it sees what the others left.
+__device__ bool arrive_last(std::int32_t* arrived, int tiles) {
   __shared__ bool last;
   __syncthreads();
   if (threadIdx.x == 0) {
     __threadfence();
-    last = atomicAdd(arrived, 1) + 1 == static_cast<std::int32_t>(gridDim.x);
+    last = atomicAdd(arrived, 1) + 1 == tiles;
     if (last) *arrived = 0;
     __threadfence();
   }
@@ -167,10 +168,10 @@ __device__ bool arrive_last(std::int32_t* arrived) {
 }
 
 // The largest maximum of a head's tiles; NaN if one is.
-__device__ float largest_of_tiles(const float* tiles, std::int64_t count, std::int64_t stride) {
+__device__ float largest_of_tiles(const float* tiles, int count, int stride) {
   float largest = -infinity();
   bool has_nan = false;
-  for (std::int64_t t = threadIdx.x % kWarp; t < count; t += kWarp) {
+  for (int t = static_cast<int>(threadIdx.x % kWarp); t < count; t += kWarp) {
     const float m = __ldcg(tiles + t * stride);
     has_nan = has_nan || is_nan(m);
     largest = m > largest ? m : largest;
@@ -186,8 +187,8 @@ __device__ float largest_of_tiles(const float* tiles, std::int64_t count, std::i
 // Adds kBatch tiles from t on to `width` neighbouring elements of a head. All are read before the first is added, also
 // those that do not exist, which are left out.
 template <int width>
-__device__ void add_batch(const float* tile, std::int64_t tile_floats, const float* weights, int t, int count,
-                          std::int64_t d, float (&sum)[width], float& below) {
+__device__ void add_batch(const float* tile, int tile_floats, const float* weights, int t, int count, int d,
+                          float (&sum)[width], float& below) {
   float value[kBatch][width], denominator[kBatch];
 #pragma unroll
   for (int u = 0; u < kBatch; ++u) {
@@ -210,40 +211,45 @@ __device__ void add_batch(const float* tile, std::int64_t tile_floats, const flo
   }
 }
 
+// What a tile counts for beside the largest of all; below 0: it counts as no tile.
+__device__ float tile_weight(float maximum, float largest) {
+  return maximum == -infinity() ? -1.0f : exp_f32(maximum - largest);
+}
+
 // The tiles of a share's heads, ascending, into `sums`: [heads, dim]. weights: kMostHeads * (kKeys + 1); both of shared
 // memory
 template <int width>
 __device__ void add_tiles(const AttentionCall& call, const HeadShare& heads, std::int64_t r, const Left& left,
-                          float* weights, float* sums) {
+                          int all_tiles, float* weights, float* sums) {
   __shared__ float largest[kMostHeads], denominator[kMostHeads];
-  const std::int64_t tile_floats = call.dim + kTileHead, head_floats = left.most_tiles * tile_floats;
+  const auto dim = static_cast<int>(call.dim);
+  const int tile_floats = dim + kTileHead, head_floats = left.most_tiles * tile_floats;
   const float* const tiles = left.tiles + (r * call.heads + heads.first) * head_floats;
   const auto thread = static_cast<int>(threadIdx.x);
   for (int h = thread / kWarp; h < heads.count; h += kKeys / kWarp) {
-    const float found = largest_of_tiles(tiles + h * head_floats, left.most_tiles, tile_floats);
+    const float found = largest_of_tiles(tiles + std::int64_t{h} * head_floats, all_tiles, tile_floats);
     if (thread % kWarp == 0) largest[h] = found, denominator[h] = 0;
   }
-  for (std::int64_t i = thread; i < heads.count * call.dim; i += kKeys) sums[i] = 0;
-  for (std::int64_t begin = 0; begin < left.most_tiles; begin += kKeys) {
-    const int count = static_cast<int>(left.most_tiles - begin < kKeys ? left.most_tiles - begin : kKeys);
+  for (int i = thread; i < heads.count * dim; i += kKeys) sums[i] = 0;
+  for (int begin = 0; begin < all_tiles; begin += kKeys) {
+    const int count = all_tiles - begin < kKeys ? all_tiles - begin : kKeys;
     __syncthreads();
     for (int i = thread; i < heads.count * kKeys; i += kKeys) {
       const int h = i / kKeys, t = i % kKeys;
       if (t >= count) continue;
-      const float m = __ldcg(tiles + h * head_floats + (begin + t) * tile_floats);
-      weights[i] = m == -infinity() ? -1.0f : exp_f32(m - largest[h]);  // below 0: there is no such tile
+      const float* const tile = tiles + std::int64_t{h} * head_floats + (begin + t) * tile_floats;
+      weights[i] = tile_weight(__ldcg(tile), largest[h]);
     }
     __syncthreads();
-    for (std::int64_t i = thread * width; i < heads.count * call.dim; i += kKeys * width) {
-      const auto h = static_cast<int>(i / call.dim);
-      const std::int64_t d = i % call.dim;
-      const float* const tile = tiles + h * head_floats + begin * tile_floats;
+    for (int i = thread * width; i < heads.count * dim; i += kKeys * width) {
+      const int h = i / dim, d = i % dim;
+      const float* const tile = tiles + std::int64_t{h} * head_floats + begin * tile_floats;
       float sum[width], below = denominator[h];
 #pragma unroll
       for (int e = 0; e < width; ++e) sum[e] = sums[i + e];
       for (int t = 0; t < count; t += kBatch)
         add_batch<width>(tile, tile_floats, weights + h * kKeys, t, count, d, sum, below);
-      const bool ends = begin + count == left.most_tiles, finite = is_finite(largest[h]);
+      const bool ends = begin + count == all_tiles, finite = is_finite(largest[h]);
 #pragma unroll
       for (int e = 0; e < width; ++e) sums[i + e] = !ends ? sum[e] : finite ? sum[e] / below : not_a_number();
       if (d == 0) weights[kMostHeads * kKeys + h] = below;  // while others still read the old one
@@ -254,8 +260,20 @@ __device__ void add_tiles(const AttentionCall& call, const HeadShare& heads, std
   __syncthreads();
 }
 
+// The same where a row has one tile, which lies in `tiles` of shared memory: [heads, kTileHead + dim].
+__device__ void finish_only_tile(const HeadShare& heads, int dim, const float* tiles, float* sums) {
+  for (int i = static_cast<int>(threadIdx.x); i < heads.count * dim; i += kKeys) {
+    const int h = i / dim, d = i % dim;
+    const float* const tile = tiles + h * (dim + kTileHead);
+    const float weight = tile_weight(tile[0], tile[0]);
+    const float sum = fmaf(weight, tile[kTileHead + d], 0.0f), below = fmaf(weight, tile[1], 0.0f);
+    sums[i] = is_finite(tile[0]) ? sum / below : not_a_number();
+  }
+  __syncthreads();
+}
+
 // Scores become weights: exp(score - largest of the head), by all threads.
-__device__ void weigh(const HeadShare& heads, int keys, float* score, float* tile_of_first, std::int64_t tile_stride) {
+__device__ void weigh(const HeadShare& heads, int keys, float* score, float* tile_of_first, int tile_stride) {
   __shared__ float largest[kMostHeads];
   const auto thread = static_cast<int>(threadIdx.x);
   for (int h = thread / kWarp; h < heads.count; h += kKeys / kWarp) {
@@ -267,57 +285,76 @@ __device__ void weigh(const HeadShare& heads, int keys, float* score, float* til
     if (i % kKeys < keys) score[i] = exp_f32(score[i] - largest[i / kKeys]);
 }
 
-// dim: the head size where tiles are staged; 0: any
+// A tile of the heads of a share: maximum, denominator and sums of each to `own`. shared: what launch_attention gives
 template <typename Element, int dim>
+__device__ void compute_tile(const AttentionCall& call, const HeadShare& heads, const float* q,
+                             const std::int32_t* slots, int keys, float* score, std::uint8_t* staging, float* own,
+                             int tile_stride) {
+  if constexpr (dim == 0) {
+    compute_scores<Element>(call, heads, q, slots, keys, score);
+    __syncthreads();
+    weigh(heads, keys, score, own, tile_stride);
+    __syncthreads();
+    add_values<Element>(call, heads, slots, keys, score, own, tile_stride);
+  } else {
+    using Stored = typename Element::Stored;
+    const StagedTile<Element, dim> staged(staging);
+    staged.fetch(reinterpret_cast<const Stored*>(call.k) + heads.kv_head * dim,
+                 reinterpret_cast<const Stored*>(call.v) + heads.kv_head * dim, call.kv_heads * dim, slots, keys);
+    wait_for_copies<1>();
+    __syncthreads();
+    staged_scores<Element, dim>(call, heads, staged, q, keys, score);
+    __syncthreads();
+    weigh(heads, keys, score, own, tile_stride);
+    wait_for_copies<0>();
+    __syncthreads();
+    staged_values<Element, dim>(heads, staged, keys, score, own, tile_stride);
+  }
+}
+
+// Shared memory, in floats: [kMostHeads, kKeys + 1] scores, [kMostHeads, dim] of q, then of sums, one tile of each
+// head, and the staged keys and values.
+__host__ __device__ constexpr int shared_floats(int dim) {
+  return kMostHeads * (kKeys + 1 + dim + kTileHead + dim);
+}
+
+// fixed_dim: the head size where tiles are staged; 0: any
+template <typename Element, int fixed_dim>
 __global__ void __launch_bounds__(kKeys) attention_kernel(const __grid_constant__ AttentionCall call, Left left) {
   wait_for_earlier_kernels();
   __shared__ std::int32_t slots[kKeys];
   __shared__ std::int32_t counts[kKeys + 1];
-  const std::int64_t r = blockIdx.z, tile = blockIdx.x;
-  const HeadShare heads = head_share(call, blockIdx.y);
-  float* const score = shared_memory<float>();               // [kMostHeads, kKeys] and a few
-  float* const q = score + kMostHeads * kKeys + kMostHeads;  // [heads of the share, dim]
-  const auto thread = static_cast<int>(threadIdx.x);
-  const std::int64_t tile_floats = call.dim + kTileHead, head_floats = left.most_tiles * tile_floats;
-  float* const own = left.tiles + (r * call.heads + heads.first) * head_floats + tile * tile_floats;
-
-  const int keys =
+  const std::int64_t r = blockIdx.z;
+  const auto tile = static_cast<int>(blockIdx.x), thread = static_cast<int>(threadIdx.x);
+  const int dim = fixed_dim != 0 ? fixed_dim : static_cast<int>(call.dim), tile_floats = dim + kTileHead;
+  const HeadShare heads = head_share(call, static_cast<int>(blockIdx.y));
+  float* const score = shared_memory<float>();
+  float* const q = score + kMostHeads * (kKeys + 1);
+  float* const only_tile = q + kMostHeads * dim;
+  const TileKeys keys =
       call.tables.mask == nullptr ? list_slots(call, r, tile, slots) : mask_slots(call, r, tile, slots, counts);
-  if (keys == 0) {
-    if (thread < heads.count) own[thread * head_floats] = -infinity();
-  } else {
-    for (std::int64_t i = thread; i < heads.count * call.dim; i += kKeys)
-      q[i] = call.q[(r * call.heads + heads.first) * call.dim + i];
+  if (keys.count == 0 && tile != 0) return;  // tile 0 without keys: of a row that sees none, whose output is NaN
+  for (int i = thread; i < heads.count * dim; i += kKeys) q[i] = call.q[(r * call.heads + heads.first) * dim + i];
+  __syncthreads();
+  const bool alone = keys.tiles <= 1;
+  const int head_floats = left.most_tiles * tile_floats;
+  float* const own = alone ? only_tile : left.tiles + (r * call.heads + heads.first) * head_floats + tile * tile_floats;
+  compute_tile<Element, fixed_dim>(call, heads, q, slots, keys.count, score,
+                                   reinterpret_cast<std::uint8_t*>(score + shared_floats(dim)), own,
+                                   alone ? tile_floats : head_floats);
+  if (alone) {
     __syncthreads();
-    if constexpr (dim == 0) {
-      compute_scores<Element>(call, heads, q, slots, keys, score);
-      __syncthreads();
-      weigh(heads, keys, score, own, head_floats);
-      __syncthreads();
-      add_values<Element>(call, heads, slots, keys, score, own, head_floats);
-    } else {
-      using Stored = typename Element::Stored;
-      const StagedTile<Element, dim> staged(reinterpret_cast<std::uint8_t*>(q + kMostHeads * dim));
-      staged.fetch(reinterpret_cast<const Stored*>(call.k) + heads.kv_head * dim,
-                   reinterpret_cast<const Stored*>(call.v) + heads.kv_head * dim, call.kv_heads * dim, slots, keys);
-      wait_for_copies<1>();
-      __syncthreads();
-      staged_scores<Element, dim>(call, heads, staged, q, keys, score);
-      __syncthreads();
-      weigh(heads, keys, score, own, head_floats);
-      wait_for_copies<0>();
-      __syncthreads();
-      staged_values<Element, dim>(heads, staged, keys, score, own, head_floats);
-    }
+    finish_only_tile(heads, dim, only_tile, q);
+  } else {
+    if (!arrive_last(left.arrived + r * gridDim.y + blockIdx.y, keys.tiles)) return;
+    if (dim % 4 == 0)
+      add_tiles<4>(call, heads, r, left, keys.tiles, score, q);
+    else
+      add_tiles<1>(call, heads, r, left, keys.tiles, score, q);
   }
-  if (!arrive_last(left.arrived + r * gridDim.y + blockIdx.y)) return;
-  if (call.dim % 4 == 0)
-    add_tiles<4>(call, heads, r, left, score, q);
-  else
-    add_tiles<1>(call, heads, r, left, score, q);
-  for (std::int64_t i = thread; i < heads.count * call.dim; i += kKeys) {
-    const std::int64_t column = heads.first * call.dim + i;
-    call.out[r * call.heads * call.dim + column] = q[i];
+  for (int i = thread; i < heads.count * dim; i += kKeys) {
+    const std::int64_t column = heads.first * dim + i;
+    call.out[r * call.heads * dim + column] = q[i];
     if (left.quantised.data != nullptr) quantise_block(q[i], r, column / kBlock, left.quantised);
   }
 }
@@ -331,10 +368,10 @@ std::int64_t most_tiles(const AttentionCall& call) {
 
 template <typename Element, int dim>
 void launch_attention(Queue queue, const AttentionCall& call, const Left& left) {
-  std::size_t shared = static_cast<std::size_t>(kMostHeads * (call.dim + kKeys + 1)) * sizeof(float);
+  auto shared = static_cast<std::size_t>(shared_floats(static_cast<int>(call.dim))) * sizeof(float);
   if constexpr (dim != 0) {
     using Tile = StagedTile<Element, dim>;
-    static_assert(Tile::kBytes + kMostHeads * (dim + kKeys + 1) * 4 + kStaticBytes <= kMostSharedBytes);
+    static_assert(Tile::kBytes + shared_floats(dim) * 4 + kStaticBytes <= static_cast<int>(kSmallSharedBytes));
     shared += Tile::kBytes;
   }
   const Launch how{{static_cast<unsigned>(left.most_tiles), static_cast<unsigned>(call.kv_heads * shares_of(call)),
@@ -357,8 +394,8 @@ std::int64_t attention_count_bytes(const AttentionCall& call) {
 void attention(Queue queue, const AttentionCall& call, const AttentionScratch& scratch, std::byte* quantised) {
   const Left left{reinterpret_cast<float*>(scratch.tiles),
                   reinterpret_cast<std::int32_t*>(scratch.counts),
-                  {reinterpret_cast<std::uint8_t*>(quantised), call.heads * call.dim / kBlock},
-                  most_tiles(call)};
+                  {reinterpret_cast<std::uint8_t*>(quantised), call.heads * call.dim / kBlock, call.rows == 1},
+                  static_cast<int>(most_tiles(call))};
   with_element(call.kv_type, [&](auto element) {
     using Element = decltype(element);
     if constexpr (sizeof(typename Element::Stored) == 2) {

@@ -9,18 +9,20 @@ namespace espalier::cuda {
 
 inline constexpr int kKeys = 128;  // of a tile; threads of a block
 
-// The keys of one row that lie in one tile: of those it sees, from 0, `first` to first + count.
+// The keys of one row that lie in one tile: of those it sees, from 0, `first` to first + count; and how many tiles the
+// row has in all, from tile 0 on.
 struct TileKeys {
-  std::int64_t first = 0;
+  int first = 0;
   int count = 0;
+  int tiles = 0;
 };
 
-__device__ inline TileKeys tile_keys(std::int64_t begin, std::int64_t keys, std::int64_t tile) {
-  const std::int64_t origin = begin / kKeys * kKeys + tile * kKeys;
-  std::int64_t from = origin - begin, to = origin + kKeys - begin;
+__device__ inline TileKeys tile_keys(std::int32_t begin, int keys, int tile) {
+  const int before = begin % kKeys;  // ordinals of tile 0 that the row does not see
+  int from = tile * kKeys - before, to = from + kKeys;
   if (from < 0) from = 0;
   if (to > keys) to = keys;
-  return {from, from < to ? static_cast<int>(to - from) : 0};
+  return {from, from < to ? to - from : 0, (before + keys + kKeys - 1) / kKeys};
 }
 
 __device__ inline std::int32_t slot_at(const AttentionCall& call, std::int64_t r, std::int64_t position) {
@@ -29,24 +31,24 @@ __device__ inline std::int32_t slot_at(const AttentionCall& call, std::int64_t r
   return static_cast<std::int32_t>(static_cast<std::uint32_t>(blocks[p / size]) * size + p % size);
 }
 
-// The slots of a tile's keys by the lists: context, ancestors, the row itself. Returns how many.
-__device__ inline int list_slots(const AttentionCall& call, std::int64_t r, std::int64_t tile, std::int32_t* slots) {
+// The slots of a tile's keys by the lists: context, ancestors, the row itself.
+__device__ inline TileKeys list_slots(const AttentionCall& call, std::int64_t r, int tile, std::int32_t* slots) {
   const AttentionTables& t = call.tables;
-  const std::int64_t begin = t.begin[r], end = t.end[r], ancestors = t.ancestor_count[r];
-  const std::int64_t context = end > begin ? end - begin : 0;
+  const std::int32_t begin = t.begin[r], end = t.end[r], ancestors = t.ancestor_count[r];
+  const int context = end > begin ? end - begin : 0;
   const TileKeys keys = tile_keys(begin, context + ancestors + 1, tile);
   if (static_cast<int>(threadIdx.x) < keys.count) {
-    const std::int64_t i = keys.first + threadIdx.x;
+    const int i = keys.first + static_cast<int>(threadIdx.x);
     slots[threadIdx.x] = i < context               ? slot_at(call, r, begin + i)
                          : i < context + ancestors ? t.ancestors[r * t.ancestor_columns + i - context]
                                                    : t.slot[r];
   }
-  return keys.count;
+  return keys;
 }
 
 // The same by the mask: the shown columns, ascending. counts: kKeys + 1 integers of shared memory
-__device__ inline int mask_slots(const AttentionCall& call, std::int64_t r, std::int64_t tile, std::int32_t* slots,
-                                 std::int32_t* counts) {
+__device__ inline TileKeys mask_slots(const AttentionCall& call, std::int64_t r, int tile, std::int32_t* slots,
+                                      std::int32_t* counts) {
   const std::int64_t columns = call.tables.mask_columns, share = (columns + kKeys - 1) / kKeys;
   const std::uint8_t* const hidden = call.tables.mask + r * columns;
   const std::int64_t from = threadIdx.x * share;
@@ -72,7 +74,7 @@ __device__ inline int mask_slots(const AttentionCall& call, std::int64_t r, std:
     if (i >= 0 && i < keys.count) slots[i] = slot_at(call, r, c);
     ++i;
   }
-  return keys.count;
+  return keys;
 }
 
 }  // namespace espalier::cuda

@@ -79,26 +79,29 @@ class ChunkIntegers {
   std::uint32_t upper_[kFormat.bits == 5 ? kChunkBlocks / 2 : kFormat.bits == 6 ? kChunkBlocks : 1];
 };
 
-// The scales of one lane of a chunk: of outputs g and g + 8.
+// Byte `i` of a word, of which the lower 23 bits of a float make a float without a conversion.
+__device__ inline float float_of_byte(std::uint32_t word, int i) {
+  return __uint_as_float(0x4B000000u | (word >> 8 * i & 0xffu)) - 8388608.0f;
+}
+
+// The scales of one output of a chunk.
 template <DType type>
-class ChunkScales {
+class OutputScales {
  public:
   static constexpr ScaleForm kForm = block_format(type).scales;
   static constexpr bool kHasMinimum = kForm == ScaleForm::with_minimum || kForm == ScaleForm::k;
 
-  __device__ void load(const std::uint8_t* piece, int lane) {
+  __device__ void load(const std::uint8_t* piece, int output) {
     const std::uint8_t* p = piece + scales_offset(block_format(type).bits);
-    const int g = lane / 4;
     if constexpr (kForm == ScaleForm::k) {
-      const uint2 both = reinterpret_cast<const uint2*>(p)[g];
-      large_[0] = both.x, large_[1] = both.y;
-      p += 64;
+      large_ = reinterpret_cast<const std::uint32_t*>(p)[output];
+      p += kGroup * 4;
     }
     if constexpr (kForm == ScaleForm::q6_k) {
-      large_[0] = reinterpret_cast<const std::uint32_t*>(p)[g];
-      p += 32;
+      large_ = reinterpret_cast<const std::uint16_t*>(p)[output];
+      p += kGroup * 2;
     }
-    const auto* const words = reinterpret_cast<const uint4*>(p + g * 4 * kWords);
+    const auto* const words = reinterpret_cast<const uint4*>(p + output * 4 * kWords);
 #pragma unroll
     for (int i = 0; i < kWords / 4; ++i) {
       const uint4 four = words[i];
@@ -107,124 +110,150 @@ class ChunkScales {
   }
 
   // half: which sub-block of 16, for q6_k
-  __device__ float scale(int block, int upper, int half) const {
-    if constexpr (kForm == ScaleForm::plain) return half_of(words_[block], upper);
-    if constexpr (kForm == ScaleForm::with_minimum) return half_of(words_[2 * block + upper], 0);
-    if constexpr (kForm == ScaleForm::k)
-      return half_of(large_[upper], 0) * static_cast<float>(words_[block] >> 16 * upper & 0xffu);
-    const auto small = static_cast<std::int8_t>(words_[block] >> (16 * half + 8 * upper) & 0xffu);
-    return half_of(large_[0], upper) * static_cast<float>(small);
+  __device__ float scale(int block, int half) const {
+    if constexpr (kForm == ScaleForm::plain) return half_of(words_[block / 2], block % 2);
+    if constexpr (kForm == ScaleForm::with_minimum) return half_of(words_[block], 0);
+    if constexpr (kForm == ScaleForm::k) return half_of(large_, 0) * float_of_byte(words_[block / 2], block % 2 * 2);
+    const float raised = float_of_byte(words_[block / 2] ^ 0x80808080u, block % 2 * 2 + half);
+    return half_of(large_, 0) * (raised - 128.0f);
   }
-  __device__ float minimum(int block, int upper) const {
-    if constexpr (kForm == ScaleForm::with_minimum) return half_of(words_[2 * block + upper], 1);
+  __device__ float minimum(int block) const {
+    if constexpr (kForm == ScaleForm::with_minimum) return half_of(words_[block], 1);
     if constexpr (kForm == ScaleForm::k)
-      return -(half_of(large_[upper], 1) * static_cast<float>(words_[block] >> (16 * upper + 8) & 0xffu));
+      return -(half_of(large_, 1) * float_of_byte(words_[block / 2], block % 2 * 2 + 1));
     return 0.0f;
   }
 
  private:
-  static constexpr int kWords = kForm == ScaleForm::with_minimum ? 16 : 8;  // for each g
+  static constexpr int kWords = kForm == ScaleForm::with_minimum ? 8 : 4;
 
   __device__ static float half_of(std::uint32_t word, int high) {
     return widen_f16(static_cast<std::uint16_t>(high ? word >> 16 : word & 0xffffu));
   }
 
-  std::uint32_t large_[2];
+  std::uint32_t large_;
   std::uint32_t words_[kWords];
 };
 
+// How the warps of a linear share out a tile of eight rows. Of two and more, a lane has outputs g and g + 8 for rows
+// 2 t and 2 t + 1 (columns 2). One row alone (columns 1) stands in every column of a matrix instruction, so every lane
+// has the dots of both outputs: those with t < 2 go on with g, the others with g + 8.
+template <int columns>
+struct LaneShare {
+  static constexpr int kOutputs = columns == 1 ? 1 : 2;
+  static constexpr int kSums = kOutputs * columns;
+  static constexpr int kTileBytes = columns == 1 ? kOneRowChunkBytes : kTileChunkBytes;  // of a chunk
+  __device__ static int output(int lane, int i) { return lane / 4 + 8 * (columns == 1 ? lane % 4 / 2 : i); }
+};
+
 // What a warp has of one chunk of weights.
-template <DType type>
+template <DType type, int columns>
 struct ChunkWeights {
   ChunkIntegers<type> integers;
-  ChunkScales<type> scales;
+  OutputScales<type> scales[LaneShare<columns>::kOutputs];
   __device__ void load(const std::uint8_t* piece, int lane) {
     integers.load(piece, lane);
-    scales.load(piece, lane);
+#pragma unroll
+    for (int i = 0; i < LaneShare<columns>::kOutputs; ++i) scales[i].load(piece, LaneShare<columns>::output(lane, i));
   }
 };
 
-// Where the rows of a tile lie for ChunkProducts: as quantise_block.h left them, or one row alone.
+// What a lane has of a pair of blocks of a tile of rows, as quantise_block.h left it.
 template <int columns>
-struct RowLayout {
-  static constexpr int kBlockBytes = columns == 1 ? 48 : kTileBlockBytes;
-  static constexpr int kScales = columns == 1 ? 32 : 256;
-};
-
-// What a lane adds to its sums, block by block: outputs g and g + 8, for rows 2 t and 2 t + 1 of the tile. One row
-// alone (columns 1) stands in every column, and lanes with t = 0 have the sums that count. Those of rows that there are
-// not may be anything.
-template <DType type, int columns>
-class ChunkProducts {
+class RowPair {
  public:
-  static constexpr int kSums = 2 * columns;
-
-  __device__ void compute(const std::uint8_t* piece, const std::uint8_t* rows, int lane) {
-    ChunkIntegers<type> integers;
-    ChunkScales<type> scales;
-    integers.load(piece, lane);
-    scales.load(piece, lane);
+  // rows: the chunk of the tile
+  __device__ void load(const std::uint8_t* rows, int pair, int lane) {
+    if constexpr (columns == 1) {
+      integers_ = reinterpret_cast<const uint4*>(rows)[pair * 4 + lane % 4];
+      scales_[0] = reinterpret_cast<const float4*>(rows + kChunkBlocks * kBlock)[pair];
+    } else {
+      const std::uint8_t* const of_pair = rows + pair * kTilePairBytes;
+      integers_ = reinterpret_cast<const uint4*>(of_pair)[lane];
 #pragma unroll
-    for (int block = 0; block < kChunkBlocks; ++block) {
-      const std::uint8_t* const x = rows + block * RowLayout<columns>::kBlockBytes;
-      const uint2 b = reinterpret_cast<const uint2*>(x)[columns == 1 ? lane % 4 : lane];
-      const float4 d = reinterpret_cast<const float4*>(x + RowLayout<columns>::kScales)[columns == 1 ? 0 : lane % 4];
-      std::uint32_t a[4];
-      integers.fragment(block, a);
-      int dot[kDots][4];
-      if constexpr (kDots == 1) {
-        multiply_bytes_32(dot[0], a, b.x, b.y, kMagicBits);
-      } else {
-        multiply_bytes_16(dot[0], a[0], a[1], b.x, kMagicBits);
-        multiply_bytes_16(dot[1], a[2], a[3], b.y, kMagicBits);
-      }
-#pragma unroll
-      for (int half = 0; half < kDots; ++half)
-#pragma unroll
-        for (int i = 0; i < kSums; ++i) {
-          const int upper = i / columns, column = i % columns;
-          scale_[block][half][i] = scales.scale(block, upper, half) * (column ? d.y : d.x);
-          dot_[block][half][i] = __int_as_float(dot[half][upper * 2 + column]) - kMagic;
-          settle(scale_[block][half][i], dot_[block][half][i]);
-        }
-      if constexpr (kHasMinimum) {
-        minimum_[block][0] = scales.minimum(block, 0), minimum_[block][1] = scales.minimum(block, 1);
-        row_sum_[block][0] = d.z, row_sum_[block][columns - 1] = columns == 1 ? d.z : d.w;
-        settle(minimum_[block][0], minimum_[block][1]);
-      }
+      for (int i = 0; i < 2; ++i)
+        scales_[i] = reinterpret_cast<const float4*>(of_pair + 2 * kRowTile * kBlock)[i * 4 + lane % 4];
     }
   }
-
-  // blocks: of this chunk that there are
-  __device__ void add_to(float (&sum)[kSums], int blocks) const {
-    if (blocks == kChunkBlocks) {
-#pragma unroll
-      for (int block = 0; block < kChunkBlocks; ++block) add_block(block, sum);
-    } else {
-#pragma unroll
-      for (int block = 0; block < kChunkBlocks; ++block)
-        if (block < blocks) add_block(block, sum);
-    }
+  __device__ std::uint32_t integers(int second, int half) const {
+    return second ? (half ? integers_.w : integers_.z) : (half ? integers_.y : integers_.x);
+  }
+  __device__ float scale(int second, int column) const {
+    if constexpr (columns == 1) return second ? scales_[0].z : scales_[0].x;
+    return column ? scales_[second].y : scales_[second].x;
+  }
+  __device__ float scaled_sum(int second, int column) const {
+    if constexpr (columns == 1) return second ? scales_[0].w : scales_[0].y;
+    return column ? scales_[second].w : scales_[second].z;
   }
 
  private:
-  static constexpr bool kHasMinimum = ChunkScales<type>::kHasMinimum;
-  static constexpr int kDots = type == DType::q6_k ? 2 : 1;
+  uint4 integers_;
+  float4 scales_[columns];
+};
 
-  __device__ void add_block(int block, float (&sum)[kSums]) const {
+// What a lane adds to its sums for one block: [output][row of the tile]. Those of rows that there are not may be
+// anything.
+template <DType type, int columns>
+class BlockTerms {
+ public:
+  static constexpr int kSums = LaneShare<columns>::kSums;
+
+  // a: the block's fragment; rows: of the pair that the block belongs to
+  __device__ void compute(const std::uint32_t (&a)[4], const ChunkWeights<type, columns>& weights, int block,
+                          const RowPair<columns>& rows, int lane) {
+    const int second = block % 2;
+    int dot[kDots][4];
+    if constexpr (kDots == 1) {
+      multiply_bytes_32(dot[0], a, rows.integers(second, 0), rows.integers(second, 1), kMagicBits);
+    } else {
+      multiply_bytes_16(dot[0], a[0], a[1], rows.integers(second, 0), kMagicBits);
+      multiply_bytes_16(dot[1], a[2], a[3], rows.integers(second, 1), kMagicBits);
+    }
 #pragma unroll
     for (int half = 0; half < kDots; ++half)
 #pragma unroll
       for (int i = 0; i < kSums; ++i) {
-        sum[i] = fmaf(scale_[block][half][i], dot_[block][half][i], sum[i]);
-        if constexpr (kHasMinimum) sum[i] = fmaf(minimum_[block][i / columns], row_sum_[block][i % columns], sum[i]);
+        const int upper = i / columns, column = i % columns;
+        const int exact = columns == 1 ? (lane % 4 < 2 ? dot[half][0] : dot[half][2]) : dot[half][2 * upper + column];
+        scale_[half][i] = weights.scales[upper].scale(block, half) * rows.scale(second, column);
+        dot_[half][i] = __int_as_float(exact) - kMagic;
+      }
+    if constexpr (kHasMinimum) {
+#pragma unroll
+      for (int i = 0; i < LaneShare<columns>::kOutputs; ++i) minimum_[i] = weights.scales[i].minimum(block);
+#pragma unroll
+      for (int i = 0; i < columns; ++i) row_sum_[i] = rows.scaled_sum(second, i);
+    }
+  }
+
+  // Whatever the compiler would rather do later, behind a barrier that follows, is done here.
+  __device__ void settle_all() {
+#pragma unroll
+    for (int half = 0; half < kDots; ++half)
+#pragma unroll
+      for (int i = 0; i < kSums; ++i) settle(scale_[half][i], dot_[half][i]);
+    if constexpr (kHasMinimum) settle(minimum_[0], minimum_[LaneShare<columns>::kOutputs - 1]);
+  }
+
+  __device__ void add_to(float (&sum)[kSums]) const {
+#pragma unroll
+    for (int half = 0; half < kDots; ++half)
+#pragma unroll
+      for (int i = 0; i < kSums; ++i) {
+        sum[i] = fmaf(scale_[half][i], dot_[half][i], sum[i]);
+        if constexpr (kHasMinimum) sum[i] = fmaf(minimum_[i / columns], row_sum_[i % columns], sum[i]);
       }
   }
 
-  float scale_[kChunkBlocks][kDots][kSums];
-  float dot_[kChunkBlocks][kDots][kSums];
-  float minimum_[kHasMinimum ? kChunkBlocks : 1][2];
-  float row_sum_[kHasMinimum ? kChunkBlocks : 1][columns];
+ private:
+  static constexpr bool kHasMinimum = OutputScales<type>::kHasMinimum;
+  static constexpr int kDots = type == DType::q6_k ? 2 : 1;
+
+  float scale_[kDots][kSums];
+  float dot_[kDots][kSums];
+  float minimum_[kHasMinimum ? LaneShare<columns>::kOutputs : 1];
+  float row_sum_[columns];
 };
 
 }  // namespace espalier::cuda

@@ -1,6 +1,7 @@
 // One linear of block-quantised weights as its kernels see it: parts of one type that share rows and inputs.
 #pragma once
 
+#include "device/cuda/block_fragments.h"
 #include "device/cuda/kernels.h"
 #include "device/cuda/packed_layout.h"
 
@@ -13,40 +14,51 @@ struct BlockLinear {
     float* y;
     std::int64_t y_stride;
     std::int64_t outputs;
-    std::int64_t groups;
-    std::int64_t first_group;  // of all
-    float* added_to;           // null: nothing
+    int first_group;  // of all
+    float* added_to;  // null: nothing
     std::int64_t added_stride;
   };
   Part parts[kMostParts];
   int count;
   const std::uint8_t* quantised;
-  std::int64_t rows, blocks, chunks;
-  std::int64_t groups;  // of all parts
+  std::int64_t rows;
+  int blocks, chunks;
+  int groups;  // of all parts
 
-  __device__ const Part& part_of(std::int64_t group) const {
+  __device__ const Part& part_of(int group) const {
     int i = 0;
     while (i + 1 < count && group >= parts[i + 1].first_group) ++i;
     return parts[i];
   }
-  __device__ int blocks_of(std::int64_t chunk) const {
-    const std::int64_t left = blocks - chunk * kChunkBlocks;
-    return left < kChunkBlocks ? static_cast<int>(left) : kChunkBlocks;
+  __device__ int blocks_of(int chunk) const {
+    const int left = blocks - chunk * kChunkBlocks;
+    return left < kChunkBlocks ? left : kChunkBlocks;
   }
-  // The eight rows of a tile, from the first block of a chunk on.
-  __device__ const std::uint8_t* rows_of(std::int64_t tile, std::int64_t chunk) const {
-    return quantised + (tile * blocks + chunk * kChunkBlocks) * kTileBlockBytes;
+  __device__ int pairs_of(int chunk) const { return (blocks_of(chunk) + 1) / 2; }
+  // Where the piece of a group and a chunk lies.
+  __device__ const std::uint8_t* piece_of(DType type, int group, int chunk) const {
+    const Part& part = part_of(group);
+    return part.packed + piece_offset(type, group - part.first_group, chunk, chunks);
   }
+  // A chunk of the eight rows of a tile.
+  __device__ const std::uint8_t* rows_of(std::int64_t tile, int chunk) const {
+    return quantised + (tile * chunks + chunk) * kTileChunkBytes;
+  }
+  __device__ const std::uint8_t* one_row_of(int chunk) const { return quantised + chunk * kOneRowChunkBytes; }
 };
 
-// The sums of a lane: outputs g and g + 8 of a part's group, for rows 2 t and (with two columns) 2 t + 1 of the tile.
+// The sums of a lane (LaneShare): of a group of all, for the rows of a tile.
 template <int columns>
-__device__ void store_sums(const BlockLinear::Part& part, std::int64_t group, std::int64_t first_row, std::int64_t rows,
-                           int lane, const float (&sum)[2 * columns]) {
+__device__ void store_sums(const BlockLinear& call, int group, std::int64_t first_row, int lane,
+                           const float (&sum)[LaneShare<columns>::kSums]) {
+  if (columns == 1 && lane % 2 != 0) return;  // its neighbour has the same
+  const BlockLinear::Part& part = call.part_of(group);
 #pragma unroll
-  for (int i = 0; i < 2 * columns; ++i) {
-    const std::int64_t n = group * kGroup + lane / 4 + i / columns * 8, r = first_row + lane % 4 * 2 + i % columns;
-    if (n >= part.outputs || r >= rows) continue;
+  for (int i = 0; i < LaneShare<columns>::kSums; ++i) {
+    const std::int64_t n =
+        std::int64_t{group - part.first_group} * kGroup + LaneShare<columns>::output(lane, i / columns);
+    const std::int64_t r = columns == 1 ? 0 : first_row + lane % 4 * 2 + i % columns;
+    if (n >= part.outputs || r >= call.rows) continue;
     const float y = part.bias == nullptr ? sum[i] : sum[i] + part.bias[n];
     part.y[r * part.y_stride + n] = y;
     if (part.added_to != nullptr) {

@@ -41,6 +41,7 @@ __global__ void __launch_bounds__(kThreads) argmax_kernel(ConstRows x, std::int3
   __shared__ std::uint64_t shared[kThreads / kWarp];
   const float* const row = x.data + blockIdx.x * x.stride;
   std::uint64_t best = 0;
+#pragma unroll 8
   for (std::int64_t c = threadIdx.x; c < x.columns; c += blockDim.x) {
     const std::uint64_t key = order_key(row[c], c);
     best = key > best ? key : best;
@@ -59,6 +60,7 @@ __global__ void __launch_bounds__(kThreads) top_k_kernel(ConstRows x, std::int64
   for (std::int64_t i = 0; i < k; ++i) {
     if (own == last) {  // at first, and where it was taken
       own = 0;
+#pragma unroll 8
       for (std::int64_t c = threadIdx.x; c < x.columns; c += blockDim.x) {
         const std::uint64_t key = order_key(row[c], c);
         if (key < last && key > own) own = key;
@@ -78,6 +80,7 @@ __global__ void __launch_bounds__(kLanes) log_sum_exp_kernel(ConstRows x, float 
   const float* const row = x.data + blockIdx.x * x.stride;
   const auto thread = static_cast<int>(threadIdx.x);
   float largest = -infinity();
+#pragma unroll 8
   for (std::int64_t c = thread; c < x.columns; c += kLanes) {
     const float t = rank_value(scale * row[c]);
     largest = t > largest ? t : largest;
@@ -95,7 +98,7 @@ __global__ void __launch_bounds__(kLanes) log_sum_exp_kernel(ConstRows x, float 
     return;
   }
   float sum = 0;
-#pragma unroll 4
+#pragma unroll 8
   for (std::int64_t c = thread; c < x.columns; c += kLanes) sum += exp_f32(rank_value(scale * row[c]) - largest);
   lane[thread] = sum;
   for (int half = kLanes / 2; half >= 1; half /= 2) {

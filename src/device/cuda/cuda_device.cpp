@@ -31,7 +31,8 @@ class Stream {
 LaunchFacts launch_facts(const DeviceInfo& gpu) {
   int driver = 0;
   check_cuda(cudaDriverGetVersion(&driver), "cudaDriverGetVersion");
-  return {.generation = gpu.generation, .compiled_for = compiled_for(), .driver = driver};
+  return {
+      .generation = gpu.generation, .compiled_for = compiled_for(), .driver = driver, .shared_bytes = gpu.shared_bytes};
 }
 
 class CudaDevice final : public Device {
@@ -41,8 +42,10 @@ class CudaDevice final : public Device {
         isa_("sm_" + gpu.capability),
         stream_(options.index),
         staging_(stream_),
-        queue_({stream_, options.programmatic && may_begin_early(launch_facts(gpu)), gpu.processors,
-                options.ring_kilobytes},
+        queue_({.stream = stream_,
+                .programmatic = options.programmatic && may_begin_early(launch_facts(gpu)),
+                .small_blocks = options.small_blocks || !has_large_blocks(launch_facts(gpu)),
+                .processors = gpu.processors},
                options.fused) {}
   ~CudaDevice() override { cudaStreamSynchronize(stream_); }
 

@@ -22,9 +22,10 @@ struct DeviceInfo {
   std::string capability = {};  // "9.0"
   int generation = 0;           // 9
   int processors = 0;
-  std::size_t memory = 0;       // bytes
-  std::size_t free_memory = 0;  // known to whoever has looked at it
-  std::string problem = {};     // why it cannot be used; empty: it can
+  std::size_t shared_bytes = 0;  // that a block of threads can have
+  std::size_t memory = 0;        // bytes
+  std::size_t free_memory = 0;   // known to whoever has looked at it
+  std::string problem = {};      // why it cannot be used; empty: it can
 };
 
 struct Devices {
@@ -45,11 +46,11 @@ void look_at(DeviceInfo& gpu);
 
 // All but the index are for tests and measurements: none of them changes a bit.
 struct Options {
-  int index = 0;             // of the GPU
-  bool recorded = true;      // steps as graphs
-  bool fused = true;         // neighbours in a step as one kernel
-  int ring_kilobytes = 160;  // of a processor's shared memory, for what linears of few rows fetch ahead
-  bool programmatic = true;  // a kernel begins before the one ahead of it has ended, where the GPU can
+  int index = 0;              // of the GPU
+  bool recorded = true;       // steps as graphs
+  bool fused = true;          // neighbours in a step as one kernel
+  bool small_blocks = false;  // linears as on a card with little shared memory
+  bool programmatic = true;   // a kernel begins before the one ahead of it has ended, where the GPU can
 };
 
 // Throws DeviceError, in one line, where there is no such GPU or it cannot be used.

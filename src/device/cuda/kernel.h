@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "device/cuda/api.h"
+#include "device/cuda/early_launch.h"
 #include "device/cuda/errors.h"
 #include "device/cuda/kernels.h"
 
@@ -12,7 +13,6 @@ namespace espalier::cuda {
 
 inline constexpr unsigned kAllLanes = 0xffffffffu;
 inline constexpr int kWarp = 32;
-inline constexpr int kMostSharedBytes = 99 << 10;  // of a block, where a card has least: 8.6, 8.9, 12.0
 
 struct Launch {
   dim3 grid;
@@ -27,25 +27,25 @@ inline unsigned blocks_for(std::int64_t items, std::int64_t per_block) {
 #ifdef ESPALIER_CUDA_EMULATED
 
 template <typename... Parameters, typename... Arguments>
-void launch(Queue, const char*, void (*kernel)(Parameters...), const Launch& how, Arguments... arguments) {
+void launch(Queue queue, const char*, void (*kernel)(Parameters...), const Launch& how, Arguments... arguments) {
+  const std::size_t most = queue.small_blocks ? kSmallSharedBytes : kLargeSharedBytes;
   cuda_on_host::enqueue([=] {
-    cuda_on_host::run_grid(how.grid, {how.threads, 1, 1}, how.shared_bytes, [&] { kernel(arguments...); });
+    cuda_on_host::run_grid(how.grid, {how.threads, 1, 1}, {how.shared_bytes, most}, [&] { kernel(arguments...); });
   });
 }
 
 inline void wait_for_earlier_kernels() {}
+inline void wait_and_hold_the_next_back() {}
 inline void settle(float&, float&) {}
 
 template <typename T>
 T* shared_memory() {
   return reinterpret_cast<T*>(cuda_on_host::dynamic_shared_memory());
 }
-template <int barrier>
-void arrive_at(int threads) {
+inline void arrive_at(int barrier, int threads) {
   cuda_on_host::named_barrier(barrier, threads, false);
 }
-template <int barrier>
-void wait_at(int threads) {
+inline void wait_at(int barrier, int threads) {
   cuda_on_host::named_barrier(barrier, threads, true);
 }
 
@@ -58,6 +58,20 @@ inline void end_of_copies() {
 template <int groups>
 void wait_for_copies() {
   cuda_on_host::wait_for_copy_groups(groups);
+}
+
+inline void begin_arrivals(std::uint64_t* arrival) {
+  cuda_on_host::begin_arrivals(arrival);
+}
+inline void arrivals_are_ready() {}
+inline void expect_bytes(std::uint64_t* arrival, int bytes) {
+  cuda_on_host::expect_bytes(arrival, bytes);
+}
+inline void copy_many_ahead(void* shared, const void* global, int bytes, std::uint64_t* arrival) {
+  cuda_on_host::begin_copy_of_many(shared, global, static_cast<std::size_t>(bytes), arrival);
+}
+inline void wait_for_bytes(std::uint64_t* arrival, int parity) {
+  cuda_on_host::wait_for_bytes(arrival, parity);
 }
 
 // c = start + a * b with a [16, words * 16], b [words * 16, 8] of signed bytes, as fragments of the 32 lanes.
@@ -115,11 +129,17 @@ __device__ inline void settle(float& a, float& b) {
   asm volatile("" : "+f"(a), "+f"(b));
 }
 
-// Every kernel calls this before it reads or writes what others may have written or read: the kernels before it in the
-// queue have then ended. From here on the next one may come and wait in its turn.
-__device__ inline void wait_for_earlier_kernels() {
+// Every kernel calls one of these before it reads or writes what others may have written or read: the kernels before it
+// in the queue have then ended. The next one may come and wait in its turn from here on, or only when this one ends:
+// where the blocks of this one do not fill the GPU evenly, those of the next would crowd where there is room.
+__device__ inline void wait_and_hold_the_next_back() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+__device__ inline void wait_for_earlier_kernels() {
+  wait_and_hold_the_next_back();
+#if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;");
 #endif
 }
@@ -129,13 +149,11 @@ __device__ T* shared_memory() {
   extern __shared__ __align__(16) unsigned char bytes_of_block[];
   return reinterpret_cast<T*>(bytes_of_block);
 }
-template <int barrier>
-__device__ void arrive_at(int threads) {
-  asm volatile("bar.arrive %0, %1;" ::"n"(barrier), "r"(threads) : "memory");
+__device__ inline void arrive_at(int barrier, int threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
-template <int barrier>
-__device__ void wait_at(int threads) {
-  asm volatile("bar.sync %0, %1;" ::"n"(barrier), "r"(threads) : "memory");
+__device__ inline void wait_at(int barrier, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
 // 16 bytes to shared memory, without waiting. Copies up to an end are a group; wait_for_copies<n> waits until at most
@@ -151,6 +169,49 @@ template <int groups>
 __device__ void wait_for_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(groups) : "memory");
 }
+
+// Larger copies, each by one thread, that are waited for at an `arrival` in shared memory (from 9.0 on). It is made
+// once by begin_arrivals, which arrivals_are_ready makes known to the copies. Then, over and over: expect_bytes says
+// how many will come, copies bring them, and wait_for_bytes waits for all; parity: 0 the first time, 1 the second, and
+// so on.
+__device__ inline std::uint32_t shared_address(const void* shared) {
+  return static_cast<std::uint32_t>(__cvta_generic_to_shared(shared));
+}
+#if __CUDA_ARCH__ >= 900
+__device__ inline void begin_arrivals(std::uint64_t* arrival) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(arrival)) : "memory");
+}
+__device__ inline void arrivals_are_ready() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+__device__ inline void expect_bytes(std::uint64_t* arrival, int bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(arrival)), "r"(bytes)
+               : "memory");
+}
+__device__ inline void copy_many_ahead(void* shared, const void* global, int bytes, std::uint64_t* arrival) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                   shared_address(shared)),
+               "l"(global), "r"(bytes), "r"(shared_address(arrival))
+               : "memory");
+}
+__device__ inline void wait_for_bytes(std::uint64_t* arrival, int parity) {
+  asm volatile(
+      "{\n"
+      ".reg .pred there;\n"
+      "again_%=:\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 there, [%0], %1;\n"
+      "@!there bra again_%=;\n"
+      "}\n" ::"r"(shared_address(arrival)),
+      "r"(parity)
+      : "memory");
+}
+#else
+__device__ inline void begin_arrivals(std::uint64_t*) {}
+__device__ inline void arrivals_are_ready() {}
+__device__ inline void expect_bytes(std::uint64_t*, int) {}
+__device__ inline void copy_many_ahead(void*, const void*, int, std::uint64_t*) {}
+__device__ inline void wait_for_bytes(std::uint64_t*, int) {}
+#endif
 
 // c = start + a * b with a [16, 32], b [32, 8] of signed bytes, as fragments of the 32 lanes: lane 4 g + t has of a the
 // bytes 4 t to 4 t + 3 of rows g and g + 8, then 16 + 4 t of both; of b the same bytes of column g; of c columns 2 t

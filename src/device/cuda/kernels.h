@@ -15,8 +15,8 @@ namespace espalier::cuda {
 struct Queue {
   cudaStream_t stream = nullptr;
   bool programmatic = false;
-  int processors = 132;      // of the GPU: how many blocks of threads can be at work at once is a multiple of it
-  int ring_kilobytes = 160;  // shared memory of a processor that linears of few rows fetch ahead into
+  bool small_blocks = false;  // what has_large_blocks denies (early_launch.h)
+  int processors = 132;       // of the GPU: how many blocks of threads can be at work at once is a multiple of it
 };
 
 // A matrix of floats; stride: elements from one row to the next.
@@ -47,10 +47,13 @@ struct EmbedPart {
 void embed(Queue queue, const EmbedPart& part, const std::int32_t* token, Rows y);
 
 // --- quantise.cu -----------------------------------------------------------------------------------------------------
-// Rows in tiles of 8, each block of a tile 320 bytes: the integers as matrix fragments, then d and d * sum of the rows.
-// Of a last tile that is not full, nobody writes or needs the rest.
+// Rows in tiles of 8, and a tile in chunks of 8 blocks, pair by pair: the integers of both blocks as matrix fragments,
+// then d and d * sum of the rows, for each block. Of a tile or a chunk that is not full, nobody needs the rest. One row
+// alone: in chunks too, first the integers of all pairs, then d and d * sum of each block.
 inline constexpr int kRowTile = 8;
-inline constexpr int kTileBlockBytes = 320;
+inline constexpr int kTilePairBytes = 640;
+inline constexpr int kTileChunkBytes = 4 * kTilePairBytes;
+inline constexpr int kOneRowChunkBytes = 320;
 std::int64_t quantised_bytes(std::int64_t rows, std::int64_t inputs);
 void quantise_rows(Queue queue, ConstRows x, std::byte* quantised);
 // Ops and the quantising of what they make, in one kernel; y is dense, and its rows are whole blocks.

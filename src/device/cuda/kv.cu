@@ -20,31 +20,32 @@ __global__ void write_kernel(const float* from, const std::int32_t* slot, std::i
   if (i < rows * width) memory[slot[i / width] * width + i % width] = Element::round(from[i]);
 }
 
-// One pair of elements of a head of q or k a thread, then one element of v.
+// A row for each y of the grid: one pair of elements of a head of q or k a thread, then one element of v.
 template <typename Element>
 __global__ void rotate_kernel(RotateAndWrite call) {
   wait_for_earlier_kernels();
-  const std::int64_t i = thread_number(), half = call.half, heads = call.heads + call.kv_heads;
-  const std::int64_t pairs = call.rows * heads * half, width = call.kv_heads * 2 * half;
+  const std::int64_t r = blockIdx.y;
+  const auto half = static_cast<int>(call.half), heads = static_cast<int>(call.heads);
+  const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x),
+            width = static_cast<int>(call.kv_heads) * 2 * half;
+  const int pairs = (heads + static_cast<int>(call.kv_heads)) * half;
   if (i < pairs) {
-    const std::int64_t j = i % half, r = i / half / heads, head = i / half % heads;
-    const bool of_k = head >= call.heads;
-    const std::int64_t k_head = head - call.heads, place = call.position[r] * half + j;
+    const int head = i / half, j = i % half, k_head = head - heads;
+    const std::int64_t place = call.position[r] * call.half + j;
     float* const p =
-        of_k ? call.k + r * width + k_head * 2 * half + j : call.q + (r * call.heads + head) * 2 * half + j;
+        k_head >= 0 ? call.k + r * width + k_head * 2 * half + j : call.q + (r * call.heads + head) * 2 * half + j;
     const float a = p[0], b = p[half], c = call.cosine[place], s = call.sine[place];
     const float first = fmaf(a, c, -(b * s)), second = fmaf(b, c, a * s);
     p[0] = first;
     p[half] = second;
-    if (!of_k) return;
-    auto* const stored =
-        reinterpret_cast<typename Element::Stored*>(call.kv_k) + call.slot[r] * width + k_head * 2 * half + j;
+    if (k_head < 0) return;
+    auto* const stored = reinterpret_cast<typename Element::Stored*>(call.kv_k) + std::int64_t{call.slot[r]} * width +
+                         k_head * 2 * half + j;
     stored[0] = Element::round(first);
     stored[half] = Element::round(second);
-  } else if (i - pairs < call.rows * width) {
-    const std::int64_t r = (i - pairs) / width, column = (i - pairs) % width;
-    reinterpret_cast<typename Element::Stored*>(call.kv_v)[call.slot[r] * width + column] =
-        Element::round(call.v[i - pairs]);
+  } else if (i - pairs < width) {
+    reinterpret_cast<typename Element::Stored*>(call.kv_v)[std::int64_t{call.slot[r]} * width + i - pairs] =
+        Element::round(call.v[r * width + i - pairs]);
   }
 }
 
@@ -81,10 +82,10 @@ void kv_write(Queue queue, DType type, const float* from, const std::int32_t* sl
 }
 
 void rotate_and_write(Queue queue, DType type, const RotateAndWrite& call) {
-  const std::int64_t threads =
-      call.rows * (call.heads + call.kv_heads) * call.half + call.rows * call.kv_heads * 2 * call.half;
+  const std::int64_t for_row = (call.heads + 3 * call.kv_heads) * call.half;
   with_element(type, [&](auto element) {
-    launch(queue, "rope", rotate_kernel<decltype(element)>, {{blocks_for(threads, kThreads), 1, 1}, kThreads}, call);
+    launch(queue, "rope", rotate_kernel<decltype(element)>,
+           {{blocks_for(for_row, kThreads), static_cast<unsigned>(call.rows), 1}, kThreads}, call);
   });
 }
 

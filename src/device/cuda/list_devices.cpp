@@ -22,6 +22,7 @@ DeviceInfo describe(int index) {
                   .capability = fmt::format("{}.{}", properties.major, properties.minor),
                   .generation = properties.major,
                   .processors = properties.multiProcessorCount,
+                  .shared_bytes = properties.sharedMemPerBlockOptin,
                   .memory = properties.totalGlobalMem};
   if (properties.major < kOldestGeneration)
     info.problem = fmt::format("compute capability {}, expected {}.0 or later", info.capability, kOldestGeneration);

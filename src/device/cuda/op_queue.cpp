@@ -145,16 +145,26 @@ bool OpQueue::quantised_by_what_waits(ConstView x, std::byte* quantised) {
   else if (const auto* attention = std::get_if<Attention>(&waiting_);
            attention != nullptr && attention->call.dim % 32 == 0 && same_rows(attention->out, x))
     cuda::attention(queue_, attention->call, attention->scratch, quantised);
+  else if (const auto* linear = std::get_if<Linear>(&waiting_);
+           linear != nullptr && linear->quantised == quantised && same_rows(linear->x, x) && !writes_to(*linear, x))
+    return true;
   else
     return false;
   waiting_ = Nothing{};
   return true;
 }
 
+bool OpQueue::writes_to(const Linear& linear, ConstView x) {
+  const float *const begin = floats(x), *const end = begin + (x.dim(0) - 1) * x.row_stride() + x.row_elements();
+  return std::ranges::any_of(linear.parts, [&](const LinearPart& part) {
+    const float* const last = part.y.data + (part.y.rows - 1) * part.y.stride + part.y.columns;
+    return part.y.data < end && begin < last;
+  });
+}
+
 void OpQueue::linear(ConstView x, std::span<const Projection> projections) {
-  Linear linear{parts_of(projections, x.dim(1)), rows_of(x), nullptr, {}};
+  Linear linear{parts_of(projections, x.dim(1)), x, nullptr, {}};
   if (projections.size() == 1) linear.y = projections[0].y;
-  if (std::get_if<Linear>(&waiting_) != nullptr) flush();  // which may read what this would overwrite
   if (std::ranges::any_of(linear.parts, of_blocks)) {
     std::byte* const quantised = quantised_.at_least(static_cast<std::size_t>(quantised_bytes(x.dim(0), x.dim(1))));
     if (!quantised_by_what_waits(x, quantised)) {
@@ -171,7 +181,7 @@ void OpQueue::launch_linear(const Linear& linear) {
   std::vector<LinearPart> parts = linear.parts;
   const auto blocks =
       std::stable_partition(parts.begin(), parts.end(), [](const LinearPart& part) { return !of_blocks(part); });
-  for (auto part = parts.begin(); part != blocks; ++part) linear_floats(queue_, *part, linear.x);
+  for (auto part = parts.begin(); part != blocks; ++part) linear_floats(queue_, *part, rows_of(linear.x));
   std::stable_sort(blocks, parts.end(), [](const LinearPart& a, const LinearPart& b) { return a.type < b.type; });
   for (std::span<const LinearPart> left(blocks, parts.end()); !left.empty();) {
     const auto other = [&](const LinearPart& part) { return part.type != left[0].type; };

@@ -57,7 +57,7 @@ class OpQueue {
   };
   struct Linear {
     std::vector<LinearPart> parts;
-    ConstRows x;
+    ConstView x;
     const std::byte* quantised;
     View y;  // of its only projection; empty: there are several
   };
@@ -74,8 +74,10 @@ class OpQueue {
   void flush();
   // `op` waits for the one behind it, if there can be one.
   void wait_with(Waiting op);
-  // Whether what waits makes x, and a kernel makes it and quantises it.
+  // Whether x lies there quantised when what waits is done: a kernel makes it and quantises it, or what waits is a
+  // linear that reads it too.
   bool quantised_by_what_waits(ConstView x, std::byte* quantised);
+  static bool writes_to(const Linear& linear, ConstView x);
   void launch_linear(const Linear& linear);
   static void launch(Queue queue, const Rotations::One& rotation);
 

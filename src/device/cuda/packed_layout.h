@@ -13,11 +13,11 @@
 //   5, 6 bits: behind all nibbles the upper bits, for each pair of blocks: 5 bits a word a lane, in whose bytes bit
 //              4 block + 2 (g + 8) + half belongs to the word of that half; 6 bits a word a lane for g and one for
 //              g + 8, with the bits 4 block + 2 half and the next.
-//   Scales, for each g, with output g before g + 8:
-//     plain:        f16 [block][output]
-//     with minimum: f16 [block][output][scale, minimum]
-//     q4_k, q5_k:   f16 [output][d, dmin] of all g first, then u8 [block][output][scale, minimum]
-//     q6_k:         f16 [output] d of all g first, then i8 [sub-block of 16][output]
+//   Scales:
+//     plain:        f16 [output][block]
+//     with minimum: f16 [output][block][scale, minimum]
+//     q4_k, q5_k:   f16 [output][d, dmin], then u8 [output][block][scale, minimum]
+//     q6_k:         f16 [output] d, then i8 [output][sub-block of 16]
 #pragma once
 
 #include <cstdint>

@@ -12,28 +12,27 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kMostThreads = 1024;
 
-// A block of one row a warp.
+// A row for each y of the grid, a block of it a warp.
 struct Unit {
   std::int64_t r, block, column;
-  __device__ explicit Unit(std::int64_t blocks) {
-    const std::int64_t unit = std::int64_t{blockIdx.x} * (kThreads / kWarp) + threadIdx.x / kWarp;
-    r = unit / blocks;
-    block = unit % blocks;
+  __device__ Unit() {
+    r = blockIdx.y;
+    block = blockIdx.x * (kThreads / kWarp) + threadIdx.x / kWarp;
     column = block * kBlock + threadIdx.x % kWarp;
   }
 };
 
 __global__ void quantise_kernel(ConstRows x, QuantisedRows quantised) {
   wait_for_earlier_kernels();
-  const Unit unit(quantised.blocks);
-  if (unit.r >= x.rows) return;
+  const Unit unit;
+  if (unit.block >= quantised.blocks) return;
   quantise_block(x.data[unit.r * x.stride + unit.column], unit.r, unit.block, quantised);
 }
 
 __global__ void swiglu_quantise_kernel(const float* x, Rows y, QuantisedRows quantised) {
   wait_for_earlier_kernels();
-  const Unit unit(quantised.blocks);
-  if (unit.r >= y.rows) return;
+  const Unit unit;
+  if (unit.block >= quantised.blocks) return;
   const float* const row = x + unit.r * 2 * y.columns;
   const float value = silu_f32(row[unit.column]) * row[unit.column + y.columns];
   y.data[unit.r * y.stride + unit.column] = value;
@@ -55,33 +54,36 @@ __global__ void __launch_bounds__(kMostThreads)
   }
 }
 
-QuantisedRows rows_at(std::byte* quantised, std::int64_t inputs) {
-  return {reinterpret_cast<std::uint8_t*>(quantised), inputs / kBlock};
+QuantisedRows rows_at(std::byte* quantised, std::int64_t rows, std::int64_t inputs) {
+  return {reinterpret_cast<std::uint8_t*>(quantised), inputs / kBlock, rows == 1};
 }
 
 Launch a_warp_each(std::int64_t rows, std::int64_t inputs) {
-  return {{blocks_for(rows * (inputs / kBlock), kThreads / kWarp), 1, 1}, kThreads};
+  return {{blocks_for(inputs / kBlock, kThreads / kWarp), static_cast<unsigned>(rows), 1}, kThreads};
 }
 
 }  // namespace
 
 std::int64_t quantised_bytes(std::int64_t rows, std::int64_t inputs) {
-  return (rows + kRowTile - 1) / kRowTile * (inputs / kBlock) * kTileBlockBytes;
+  const std::int64_t chunks = (inputs + kBlock * kChunkBlocks - 1) / (kBlock * kChunkBlocks);
+  return rows == 1 ? chunks * kOneRowChunkBytes : (rows + kRowTile - 1) / kRowTile * chunks * kTileChunkBytes;
 }
 
 void quantise_rows(Queue queue, ConstRows x, std::byte* quantised) {
-  launch(queue, "quantise_rows", quantise_kernel, a_warp_each(x.rows, x.columns), x, rows_at(quantised, x.columns));
+  launch(queue, "quantise_rows", quantise_kernel, a_warp_each(x.rows, x.columns), x,
+         rows_at(quantised, x.rows, x.columns));
 }
 
 void swiglu_quantised(Queue queue, const float* x, Rows y, std::byte* quantised) {
-  launch(queue, "swiglu", swiglu_quantise_kernel, a_warp_each(y.rows, y.columns), x, y, rows_at(quantised, y.columns));
+  launch(queue, "swiglu", swiglu_quantise_kernel, a_warp_each(y.rows, y.columns), x, y,
+         rows_at(quantised, y.rows, y.columns));
 }
 
 void rms_norm_quantised(Queue queue, const float* x, const float* w, float eps, Rows y, std::byte* quantised) {
   const std::int64_t threads = y.columns < kMostThreads ? y.columns : kMostThreads;  // both multiples of 32
   launch(queue, "rms_norm", norm_quantise_kernel,
          {{static_cast<unsigned>(y.rows), 1, 1}, static_cast<unsigned>(threads)}, x, w, eps, y,
-         rows_at(quantised, y.columns));
+         rows_at(quantised, y.rows, y.columns));
 }
 
 }  // namespace espalier::cuda

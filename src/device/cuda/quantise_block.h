@@ -8,10 +8,41 @@
 
 namespace espalier::cuda {
 
-// The rows of a linear's input behind the kernel that quantises them: [tiles of 8 rows][blocks][kTileBlockBytes].
+// The rows of a linear's input behind the kernel that quantises them (kernels.h): [tiles of 8 rows][chunks], or
+// [chunks] of one row alone.
 struct QuantisedRows {
   std::uint8_t* data = nullptr;
   std::int64_t blocks = 0;
+  bool one_row = false;
+
+  // Where the four integers t of a half of a block go.
+  __device__ std::uint8_t* integers(std::int64_t r, std::int64_t block, int half, int t) const {
+    const std::int64_t pair = block % kChunkBlocks / 2;
+    std::uint8_t* const quarters = one_row ? of_one_row(block) + (pair * 4 + t) * 16
+                                           : of_tile(r, block) + pair * kTilePairBytes + (r % kRowTile * 4 + t) * 16;
+    return quarters + block % 2 * 8 + half * 4;
+  }
+  __device__ void store_scales(std::int64_t r, std::int64_t block, float d, float d_sum) const {
+    float* scales;
+    if (one_row) {
+      scales = reinterpret_cast<float*>(of_one_row(block) + kChunkBlocks * kBlock) + block % kChunkBlocks * 2;
+    } else {
+      std::uint8_t* const of_pair = of_tile(r, block) + block % kChunkBlocks / 2 * kTilePairBytes;
+      scales =
+          reinterpret_cast<float*>(of_pair + 2 * kRowTile * kBlock) + block % 2 * 16 + r % kRowTile / 2 * 4 + r % 2;
+    }
+    scales[0] = d;
+    scales[one_row ? 1 : 2] = d_sum;
+  }
+
+ private:
+  __device__ std::uint8_t* of_one_row(std::int64_t block) const {
+    return data + block / kChunkBlocks * kOneRowChunkBytes;
+  }
+  __device__ std::uint8_t* of_tile(std::int64_t r, std::int64_t block) const {
+    const std::int64_t chunks = (blocks + kChunkBlocks - 1) / kChunkBlocks;
+    return data + (r / kRowTile * chunks + block / kChunkBlocks) * kTileChunkBytes;
+  }
 };
 
 // A block with a NaN or an infinity gets the scale NaN, which makes every output of its row NaN.
@@ -31,14 +62,10 @@ __device__ inline void quantise_block(float value, std::int64_t r, std::int64_t 
   int sum = q;
 #pragma unroll
   for (int lanes = 16; lanes >= 1; lanes /= 2) sum += __shfl_xor_sync(kAllLanes, sum, lanes);
-  const int g = static_cast<int>(r % kRowTile), lane = g * 4 + j % 16 / 4;
-  std::uint8_t* const out = rows.data + (r / kRowTile * rows.blocks + block) * kTileBlockBytes;
-  out[lane * 8 + j / 16 * 4 + j % 4] = static_cast<std::uint8_t>(q & 0xff);
+  rows.integers(r, block, j / 16, j % 16 / 4)[j % 4] = static_cast<std::uint8_t>(q & 0xff);
   if (j == 0) {
     const float d = !finite ? not_a_number() : counts_as_zero ? 0.0f : largest / 127.0f;
-    float* const scales = reinterpret_cast<float*>(out + 256) + g / 2 * 4 + g % 2;
-    scales[0] = d;
-    scales[2] = d * static_cast<float>(sum);
+    rows.store_scales(r, block, d, d * static_cast<float>(sum));
   }
 }
 

@@ -99,7 +99,6 @@ __global__ void pack_scales(const std::uint8_t* stored, PackShape shape, std::ui
   const int output = static_cast<int>(i % kGroup);
   const std::int64_t group = i / kGroup % shape.groups, chunk = i / kGroup / shape.groups;
   if (chunk >= shape.chunks) return;
-  const int g = output % 8, upper = output / 8;
   const std::int64_t n = group * kGroup + output;
   std::uint8_t* const scales = packed + piece_offset(type, group, chunk, shape.chunks) + scales_offset(kFormat.bits);
   auto* const halves = reinterpret_cast<std::uint16_t*>(scales);
@@ -107,15 +106,15 @@ __global__ void pack_scales(const std::uint8_t* stored, PackShape shape, std::ui
   const std::uint8_t* const large = row + chunk * kFormat.file_bytes;  // of 256 elements
   const bool inside = n < shape.outputs;
   if constexpr (kFormat.scales == ScaleForm::k) {
-    halves[(g * 2 + upper) * 2] = inside ? file_half(large) : 0;
-    halves[(g * 2 + upper) * 2 + 1] = inside ? file_half(large + 2) : 0;
+    halves[output * 2] = inside ? file_half(large) : 0;
+    halves[output * 2 + 1] = inside ? file_half(large + 2) : 0;
   }
-  if constexpr (kFormat.scales == ScaleForm::q6_k) halves[g * 2 + upper] = inside ? file_half(large + 208) : 0;
+  if constexpr (kFormat.scales == ScaleForm::q6_k) halves[output] = inside ? file_half(large + 208) : 0;
   for (int block = 0; block < kChunkBlocks; ++block) {
     const std::int64_t b = chunk * kChunkBlocks + block;
     const bool there = inside && b * kBlock < shape.inputs;
     const std::uint8_t* const small = row + b * kFormat.file_bytes;  // of 32 elements
-    const int place = (g * kChunkBlocks + block) * 2 + upper;
+    const int place = output * kChunkBlocks + block;
     if constexpr (kFormat.scales == ScaleForm::plain) halves[place] = there ? file_half(small) : 0;
     if constexpr (kFormat.scales == ScaleForm::with_minimum) {
       halves[place * 2] = there ? file_half(small) : 0;
@@ -129,7 +128,7 @@ __global__ void pack_scales(const std::uint8_t* stored, PackShape shape, std::ui
     }
     if constexpr (kFormat.scales == ScaleForm::q6_k)
       for (int half = 0; half < 2; ++half)
-        scales[32 + (g * 16 + 2 * block + half) * 2 + upper] = there ? large[192 + 2 * block + half] : std::uint8_t{0};
+        scales[32 + place * 2 + half] = there ? large[192 + 2 * block + half] : std::uint8_t{0};
   }
 }
 
@@ -166,19 +165,19 @@ __device__ float packed_value(const std::uint8_t* packed, std::int64_t chunks, s
   }
   const std::uint8_t* const scales = piece + scales_offset(kFormat.bits);
   const auto half_at = [&](int i) { return widen_f16(reinterpret_cast<const std::uint16_t*>(scales)[i]); };
-  const int place = (g * kChunkBlocks + block) * 2 + upper;
+  const int output = 8 * upper + g, place = output * kChunkBlocks + block;
   const auto q = static_cast<float>(integer);
   if constexpr (kFormat.scales == ScaleForm::plain) {
     return half_at(place) * q;
   } else if constexpr (kFormat.scales == ScaleForm::with_minimum) {
     return half_at(place * 2) * q + half_at(place * 2 + 1);
   } else if constexpr (kFormat.scales == ScaleForm::k) {
-    const float scale = half_at((g * 2 + upper) * 2) * static_cast<float>(scales[64 + place * 2]);
-    const float minimum = -(half_at((g * 2 + upper) * 2 + 1) * static_cast<float>(scales[64 + place * 2 + 1]));
+    const float scale = half_at(output * 2) * static_cast<float>(scales[64 + place * 2]);
+    const float minimum = -(half_at(output * 2 + 1) * static_cast<float>(scales[64 + place * 2 + 1]));
     return scale * q + minimum;
   } else {
-    const auto small = static_cast<std::int8_t>(scales[32 + (g * 16 + 2 * block + half) * 2 + upper]);
-    return (half_at(g * 2 + upper) * static_cast<float>(small)) * q;
+    const auto small = static_cast<std::int8_t>(scales[32 + place * 2 + half]);
+    return (half_at(output) * static_cast<float>(small)) * q;
   }
 }
 

@@ -8,6 +8,7 @@
 #include <stdexcept>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "device/cuda/emulated/emulated_cuda_device.h"
@@ -80,7 +81,6 @@ namespace {
 
 constexpr std::size_t kStackBytes = 128 << 10;
 constexpr int kNamedBarriers = 16;
-constexpr std::size_t kMostSharedBytes = 99 << 10;  // of a block, on the cards that have least
 
 struct Barrier {
   int arrived = 0;
@@ -109,6 +109,26 @@ struct Copy {
   int group;
 };
 
+// Copies that are waited for together, time after time.
+struct Arrival {
+  Barrier times;             // that all have come
+  std::size_t expected = 0;  // bytes; 0: nobody has said how many
+  std::size_t come = 0;
+  std::vector<Copy> copies;  // that have not been made
+
+  void make(const Copy& copy) {
+    std::memcpy(copy.to, copy.from, copy.bytes);
+    come += copy.bytes;
+    settle();
+  }
+  void settle() {
+    if (expected == 0 || come < expected) return;
+    if (come > expected) throw std::logic_error("cuda on the host: more bytes came than were expected");
+    expected = come = 0;
+    ++times.generation;
+  }
+};
+
 // A thread of a block, on a stack of its own.
 struct Fibre {
   void* top = nullptr;  // of its stack, while it does not run
@@ -134,6 +154,7 @@ struct RunningBlock {
   Fibre* current = nullptr;
   Barrier barrier;
   Barrier named[kNamedBarriers];
+  std::unordered_map<const void*, Arrival> arrivals;
   std::unique_ptr<std::max_align_t[]> shared;
   std::size_t shared_bytes = 0;
   const std::function<void()>* body = nullptr;
@@ -195,6 +216,7 @@ void run_block(std::size_t threads) {
   block.warps.assign((threads + 31) / 32, Warp{});
   block.barrier = {};
   for (Barrier& barrier : block.named) barrier = {};
+  block.arrivals.clear();
   for (std::size_t i = 0; i < threads; ++i) prepare_fibre(i);
   std::vector<Fibre*> order;
   for (std::size_t i = 0; i < threads; ++i) order.push_back(block.fibres[i].get());
@@ -218,10 +240,11 @@ bool lost = false;  // the device, as EmulatedFault says
 
 }  // namespace
 
-void run_grid(dim3 grid, dim3 threads, std::size_t shared_bytes, const std::function<void()>& thread) {
-  if (shared_bytes > kMostSharedBytes)
+void run_grid(dim3 grid, dim3 threads, SharedBytes shared, const std::function<void()>& thread) {
+  const std::size_t shared_bytes = shared.wanted;
+  if (shared_bytes > shared.most)
     throw std::logic_error("cuda on the host: " + std::to_string(shared_bytes) +
-                           " bytes of shared memory, a block has at most " + std::to_string(kMostSharedBytes));
+                           " bytes of shared memory, a block has at most " + std::to_string(shared.most));
   gridDim = grid;
   blockDim = threads;
   block.body = &thread;
@@ -285,6 +308,34 @@ void wait_for_copy_groups(int left) {
   });
 }
 
+void begin_arrivals(const void* arrival) {
+  block.arrivals[arrival] = {};
+}
+
+void expect_bytes(const void* arrival, int bytes) {
+  Arrival& all = block.arrivals.at(arrival);
+  if (all.expected != 0) throw std::logic_error("cuda on the host: bytes are expected twice");
+  all.expected = static_cast<std::size_t>(bytes);
+  all.settle();
+}
+
+void begin_copy_of_many(void* to, const void* from, std::size_t bytes, const void* arrival) {
+  Arrival& all = block.arrivals.at(arrival);
+  if (block.random() / 2 % 2 == 0)
+    all.make({to, from, bytes, 0});
+  else
+    all.copies.push_back({to, from, bytes, 0});
+}
+
+void wait_for_bytes(const void* arrival, int parity) {
+  Arrival& all = block.arrivals.at(arrival);
+  while (static_cast<int>(all.times.generation % 2) == parity) {
+    const std::vector<Copy> copies = std::exchange(all.copies, {});
+    for (const Copy& copy : copies) all.make(copy);
+    if (copies.empty()) wait(all.times, all.times.generation);
+  }
+}
+
 void enqueue(std::function<void()> work) {
   if (lost) return;
   if (capture)
@@ -340,7 +391,7 @@ cudaError_t cudaGetDeviceCount(int* count) {
   return cudaSuccess;
 }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
-  *properties = {"emulated", 8, 0, 2, std::size_t{1} << 30};
+  *properties = {"emulated", 9, 0, 2, std::size_t{1} << 30, std::size_t{227} << 10};
   return cudaSuccess;
 }
 cudaError_t cudaDriverGetVersion(int* version) {

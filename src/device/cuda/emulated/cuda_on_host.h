@@ -33,6 +33,9 @@ struct alignas(8) uint2 {
 struct alignas(16) uint4 {
   unsigned x, y, z, w;
 };
+struct alignas(8) float2 {
+  float x, y;
+};
 struct alignas(16) float4 {
   float x, y, z, w;
 };
@@ -49,7 +52,10 @@ extern dim3 blockDim, gridDim;
 namespace espalier::cuda_on_host {
 
 // Throws where a block wants more shared memory than every card has.
-void run_grid(dim3 grid, dim3 block, std::size_t shared_bytes, const std::function<void()>& thread);
+struct SharedBytes {
+  std::size_t wanted, most;  // by a block, and that one can have
+};
+void run_grid(dim3 grid, dim3 block, SharedBytes shared, const std::function<void()>& thread);
 std::byte* dynamic_shared_memory();
 void barrier_of_block();
 // Meets 64 or so threads of a block at barrier `id`; a thread that only arrives does not wait.
@@ -60,6 +66,11 @@ void named_barrier(int id, int threads, bool waits);
 void begin_copy(void* to, const void* from, std::size_t bytes);
 void end_copy_group();
 void wait_for_copy_groups(int left);
+// Copies that are waited for at an address (kernel.h).
+void begin_arrivals(const void* arrival);
+void expect_bytes(const void* arrival, int bytes);
+void begin_copy_of_many(void* to, const void* from, std::size_t bytes, const void* arrival);
+void wait_for_bytes(const void* arrival, int parity);
 // Every lane of a warp brings `bytes`; returns those of all 32, one after the other.
 const std::byte* exchange(const void* mine, std::size_t bytes);
 
@@ -136,7 +147,7 @@ enum cudaStreamCaptureMode { cudaStreamCaptureModeThreadLocal };
 struct cudaDeviceProp {
   char name[256];
   int major, minor, multiProcessorCount;
-  std::size_t totalGlobalMem;
+  std::size_t totalGlobalMem, sharedMemPerBlockOptin;
 };
 struct cudaFuncAttributes {
   int ptxVersion;
@@ -153,7 +164,7 @@ cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total);
 cudaError_t cudaSetDevice(int device);
 template <typename Kernel>
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, Kernel*) {
-  attributes->ptxVersion = 80;
+  attributes->ptxVersion = 90;
   return cudaSuccess;
 }
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);

@@ -4,8 +4,8 @@
 
 namespace espalier {
 
-std::unique_ptr<Device> make_emulated_cuda_device() {
-  return cuda::make_device();
+std::unique_ptr<Device> make_emulated_cuda_device(bool small_blocks) {
+  return cuda::make_device({.small_blocks = small_blocks});
 }
 
 }  // namespace espalier

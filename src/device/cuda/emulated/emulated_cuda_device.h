@@ -8,7 +8,8 @@
 
 namespace espalier {
 
-std::unique_ptr<Device> make_emulated_cuda_device();
+// small_blocks: linears as on a card with little shared memory
+std::unique_ptr<Device> make_emulated_cuda_device(bool small_blocks = false);
 
 // What can happen to a GPU, for as long as one of these lives. One at a time.
 class EmulatedFault {
