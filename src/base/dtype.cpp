@@ -10,7 +10,7 @@ namespace espalier {
 namespace {
 
 // In the order of the enumeration. Block layouts: docs/formats.md.
-constexpr std::array<DTypeTraits, 14> kTraits = {{{"f32", 1, 4},
+constexpr std::array<DTypeTraits, 15> kTraits = {{{"f32", 1, 4},
                                                   {"f16", 1, 2},
                                                   {"bf16", 1, 2},
                                                   {"q4_0", 32, 18},
@@ -23,7 +23,8 @@ constexpr std::array<DTypeTraits, 14> kTraits = {{{"f32", 1, 4},
                                                   {"q6_k", 256, 210},
                                                   {"i32", 1, 4},
                                                   {"i64", 1, 8},
-                                                  {"u8", 1, 1}}};
+                                                  {"u8", 1, 1},
+                                                  {"f64", 1, 8}}};
 
 bool equal_ignoring_case(std::string_view a, std::string_view b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(),

@@ -8,7 +8,7 @@
 
 namespace espalier {
 
-enum class DType : std::uint8_t { f32, f16, bf16, q4_0, q4_1, q5_0, q5_1, q8_0, q4_k, q5_k, q6_k, i32, i64, u8 };
+enum class DType : std::uint8_t { f32, f16, bf16, q4_0, q4_1, q5_0, q5_1, q8_0, q4_k, q5_k, q6_k, i32, i64, u8, f64 };
 
 inline constexpr DType kLinearTypes[] = {DType::f32,  DType::f16,  DType::bf16, DType::q4_0, DType::q4_1, DType::q5_0,
                                          DType::q5_1, DType::q8_0, DType::q4_k, DType::q5_k, DType::q6_k};
@@ -23,6 +23,7 @@ const DTypeTraits& traits(DType type);
 inline std::string_view name(DType type) {
   return traits(type).name;
 }
+// Numbers that models are made of: f64 holds what a host computes in double, and is none of them.
 inline bool is_float(DType type) {
   return type == DType::f32 || type == DType::f16 || type == DType::bf16;
 }

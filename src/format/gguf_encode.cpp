@@ -45,7 +45,8 @@ std::uint32_t gguf_type_number(DType type) {
     case DType::q6_k: return 14;
     case DType::i32: return 26;
     case DType::i64: return 27;
-    case DType::u8: break;
+    case DType::u8:
+    case DType::f64: break;
   }
   check(false, "GGUF has no tensor type {}", name(type));
   return 0;
