@@ -25,6 +25,7 @@ class JobGrowth {
     if (shape == TreeShape::fixed) {
       if (depth < 1) return;
       if (depth < options.choices->depth()) cut_ = options.choices->cut(depth);
+      asked_ = options.choices->ranks();
       fixed_.emplace(job.root, cut_ ? *cut_ : *options.choices, source);
       return;
     }
@@ -34,6 +35,7 @@ class JobGrowth {
                          .branch = options.branch};
     if (shape == TreeShape::chain) growth.expand = growth.branch = 1;
     dynamic_.emplace(job.root, growth, source);
+    asked_ = dynamic_->branch();
   }
   JobGrowth(const JobGrowth&) = delete;  // a growth points to its shape
   JobGrowth& operator=(const JobGrowth&) = delete;
@@ -42,6 +44,8 @@ class JobGrowth {
   bool done() const { return fixed_ ? fixed_->done() : !dynamic_ || dynamic_->done(); }
   const std::vector<int>& frontier() const { return fixed_ ? fixed_->frontier() : dynamic_->frontier(); }
   int branch() const { return fixed_ ? fixed_->branch() : dynamic_->branch(); }
+  // How many guesses a drafter is asked for: those of the whole shape, wherever a round ends.
+  int asked() const { return asked_; }
   const Candidates& candidates() const { return fixed_ ? fixed_->candidates() : dynamic_->candidates(); }
   void add_children(int node, std::span<const DraftToken> children) {
     fixed_ ? fixed_->add_children(node, children) : dynamic_->add_children(node, children);
@@ -51,6 +55,7 @@ class JobGrowth {
   std::optional<ChoiceTree> cut_;
   std::optional<StaticGrowth> fixed_;
   std::optional<DynamicGrowth> dynamic_;
+  int asked_ = 0;
 };
 
 // One drafter's trees for all jobs.
@@ -92,7 +97,7 @@ class JointGrowth {
     std::vector<DraftJob> drafts;
     for (const Frontier& frontier : frontiers_)
       drafts.push_back({jobs_[frontier.job].sequences[index_].get(), frontier.candidates, frontier.nodes,
-                        growths_[frontier.job]->branch()});
+                        growths_[frontier.job]->asked()});
     std::vector<Guesses> guesses = drafter_.expand(drafts);
     check(guesses.size() == drafts.size(), "drafter {}: guesses for {} sequences, expected {}", drafter_.name(),
           guesses.size(), drafts.size());
