@@ -1,29 +1,12 @@
 #include "device/device.h"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
 
 #include "base/error.h"
+#include "device/expected_view.h"
 
 namespace espalier {
 namespace {
-
-constexpr std::int64_t kAny = -1;
-
-// Throws unless the view has this type and shape; kAny leaves a dimension open.
-void expect(std::string_view op, std::string_view argument, const ConstView& view, DType type,
-            std::initializer_list<std::int64_t> shape, bool may_be_strided = false) {
-  bool fits = view.type() == type && view.rank() == static_cast<int>(shape.size());
-  int i = 0;
-  for (std::int64_t extent : shape) {
-    fits = fits && (extent == kAny ? view.dim(i) >= 1 : view.dim(i) == extent);
-    ++i;
-  }
-  check(fits, "{}: {} is {}, expected {} [{}] (-1: at least 1)", op, argument, view, name(type),
-        fmt::join(shape.begin(), shape.end(), ", "));
-  check(may_be_strided || view.dense(), "{}: {} is {}, expected a dense view", op, argument, view);
-}
 
 void expect_kv(std::string_view op, const KvViews& kv, std::int64_t kv_heads, std::int64_t dim) {
   check(is_float(kv.k.type()), "{}: KV memory of type {}, expected f16, bf16 or f32", op, name(kv.k.type()));

@@ -138,6 +138,8 @@ struct MemoryLayout {
 inline constexpr std::string_view kContractFloatOrder = "ascending";
 inline constexpr std::string_view kContractActivations = "f32";
 
+class RoundOps;
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -162,6 +164,8 @@ class Device {
   // Whether a hidden key is multiplied by 0 instead of skipped: then everything that a table of blocks can reach must
   // be a finite number. Memory is all zeros at first on such a device.
   virtual bool multiplies_hidden_keys() const { return false; }
+  // The ops of whole rounds (round_ops.h), the device's own; null: it has none, and rounds are driven from the host.
+  virtual RoundOps* round_ops() { return nullptr; }
 
   // --- memory -------------------------------------------------------------------------------------------------------
   // Not initialised. bytes >= 1. Throws DeviceError when there is not enough.

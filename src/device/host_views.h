@@ -15,6 +15,12 @@ static inline const float* floats(ConstView view, std::int64_t row = 0) {
 static inline float* floats(View view, std::int64_t row = 0) {
   return reinterpret_cast<float*>(view.data()) + row * view.row_stride();
 }
+static inline const double* doubles(ConstView view, std::int64_t row = 0) {
+  return reinterpret_cast<const double*>(view.data()) + row * view.row_stride();
+}
+static inline double* doubles(View view, std::int64_t row = 0) {
+  return reinterpret_cast<double*>(view.data()) + row * view.row_stride();
+}
 static inline const std::int32_t* ints(ConstView view, std::int64_t row = 0) {
   return reinterpret_cast<const std::int32_t*>(view.data()) + row * view.row_stride();
 }

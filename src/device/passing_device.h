@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "device/device.h"
+#include "device/round_ops.h"
 
 namespace espalier {
 
@@ -25,6 +26,7 @@ class PassingDevice : public Device {
   bool prefers_dense_mask() const override { return inner_->prefers_dense_mask(); }
   bool needs_dense_mask() const override { return inner_->needs_dense_mask(); }
   bool multiplies_hidden_keys() const override { return inner_->multiplies_hidden_keys(); }
+  RoundOps* round_ops() override { return inner_->round_ops() == nullptr ? nullptr : &round_ops_; }
 
  protected:
   Device& inner() const { return *inner_; }
@@ -80,7 +82,20 @@ class PassingDevice : public Device {
   void do_top_k(ConstView x, View value, View id) override { inner_for("top_k").top_k(x, value, id); }
   void do_log_sum_exp(ConstView x, float scale, View y) override { inner_for("log_sum_exp").log_sum_exp(x, scale, y); }
 
+  // Whoever looks at ops of rounds overrides this.
+  virtual void do_round(const RoundOp& op) { inner_for(espalier::name(op)).round_ops()->run(op); }
+
+  class PassedRoundOps final : public RoundOps {
+   public:
+    explicit PassedRoundOps(PassingDevice& device) : device_(device) {}
+
+   private:
+    void do_run(const RoundOp& op) override { device_.do_round(op); }
+    PassingDevice& device_;
+  };
+
   Device* inner_;
+  PassedRoundOps round_ops_{*this};
 };
 
 }  // namespace espalier

@@ -10,6 +10,7 @@
 
 #include "device/checked/memory_ledger.h"
 #include "device/checked/operation.h"
+#include "device/checked/round_rules.h"
 #include "device/checked/row_rules.h"
 
 namespace espalier {
@@ -86,6 +87,8 @@ class RulesOnADevice final : public CheckedDevice {
   bool prefers_dense_mask() const override { return ascend() || inner_->prefers_dense_mask(); }
   bool needs_dense_mask() const override { return inner_->needs_dense_mask(); }
   bool multiplies_hidden_keys() const override { return inner_->multiplies_hidden_keys(); }
+  // An Ascend device has none.
+  RoundOps* round_ops() override { return ascend() || inner_->round_ops() == nullptr ? nullptr : &round_ops_; }
 
   const CheckedCounts& counts() const override { return counts_; }
   void verify() override {
@@ -386,11 +389,59 @@ class RulesOnADevice final : public CheckedDevice {
     op.run([&] { inner_->log_sum_exp(x, scale, y); });
   }
 
+  // --- round ops ----------------------------------------------------------------------------------------------------
+  template <typename Op>
+  void declare_operands(const Op& op, Operation& operation) {
+    op.operands(op, [&](std::string_view prefix, std::string_view argument, const ConstView& view, Access access) {
+      if (view.empty()) return;
+      const std::string name = fmt::format("{}{}", prefix, argument);
+      switch (access) {
+        case Access::read: operation.reads(name, view); break;
+        case Access::write: operation.writes(name, view); break;
+        case Access::update: operation.updates(name, view); break;
+      }
+    });
+  }
+
+  // The columns of the levels before are read, those of this one written; in the first level all are.
+  void declare_operands(const GrowLevel& op, Operation& operation) {
+    const std::int64_t width = op.entry.dim(0), known = op.nodes.nodes() - width;
+    op.operands(op, [&](std::string_view prefix, std::string_view argument, const ConstView& view, Access access) {
+      if (view.empty()) return;
+      const std::string name = fmt::format("{}{}", prefix, argument);
+      if (access == Access::read) {
+        operation.reads(name, view);
+      } else if (access == Access::write || op.level == 1) {
+        operation.writes(name, view);
+      } else {
+        operation.reads(name + " before", view.columns(0, known)).writes(name, view.columns(known, width));
+      }
+    });
+  }
+
+  void run_round(const RoundOp& op) {
+    Operation declared = operation(espalier::name(op));
+    std::visit([&](const auto& one) { declare_operands(one, declared); }, op);
+    declared.check();
+    check_round_values(op, *ledger_);
+    declared.run([&] { inner_->round_ops()->run(op); });
+  }
+
+  class CheckedRoundOps final : public RoundOps {
+   public:
+    explicit CheckedRoundOps(RulesOnADevice& device) : device_(device) {}
+
+   private:
+    void do_run(const RoundOp& op) override { device_.run_round(op); }
+    RulesOnADevice& device_;
+  };
+
   CheckedOptions options_;
   std::unique_ptr<Device> inner_;
   std::string name_;
   std::shared_ptr<MemoryLedger> ledger_;
   CheckedCounts counts_;
+  CheckedRoundOps round_ops_{*this};
   bool in_step_ = false;
 };
 

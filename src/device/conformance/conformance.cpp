@@ -36,6 +36,11 @@ DeviceUnderTest ascend_fake(const std::string& name, std::uint64_t (*seed)()) {
           .finish = [] { FakeCard().expect_nothing_left(); }};
 }
 
+bool has_round_ops(std::string_view name) {
+  const bool without = name == "checked_ascend" || name.starts_with("ascend") || name.ends_with("cuda");
+  return !without;
+}
+
 std::vector<DeviceUnderTest> all_devices() {
   std::vector<DeviceUnderTest> devices = {
       {"reference_1", [] { return make_reference_device(1); }},
@@ -59,6 +64,7 @@ std::vector<DeviceUnderTest> all_devices() {
   devices.push_back(ascend_fake("ascend_fake", [] { return std::uint64_t{0}; }));
   devices.push_back(ascend_fake("ascend_fake_seeded", [] { return 1 + gtest_seed(); }));
   if (cuda::list_devices().problem.empty()) devices.push_back({"cuda", [] { return cuda::make_device(); }});
+  for (DeviceUnderTest& device : devices) device.round_ops = has_round_ops(device.name);
   return devices;
 }
 
@@ -83,7 +89,8 @@ std::vector<DeviceUnderTest> devices_judged(const std::string& name, const std::
   std::erase_if(devices, [&](const DeviceUnderTest& device) {
     return device.name != kind && !device.name.starts_with(kind + "_");
   });
-  if (devices.empty() || kind == "cuda") devices = {{kind, [=] { return make_named_device(name); }}};
+  if (devices.empty() || kind == "cuda")
+    devices = {{.name = kind, .make = [=] { return make_named_device(name); }, .round_ops = has_round_ops(kind)}};
   return devices;
 }
 

@@ -25,6 +25,7 @@ struct DeviceUnderTest {
   bool exact = true;          // it has the reference device's bits; else it is held to bounds (bounds.h)
   // Called when the device is gone: looks at what it left behind.
   std::function<void()> finish = {};
+  bool round_ops = false;  // it has the ops of round_ops.h
 };
 inline std::ostream& operator<<(std::ostream& out, const DeviceUnderTest& device) {
   return out << device.name;

@@ -23,9 +23,11 @@ struct RecordedOp {
   std::vector<const Weight*> weights = {};
   std::vector<float> numbers = {};
   std::function<void(Device&)> call = {};  // on the inner device
+  std::optional<RoundOp> round = {};
 
   bool same_call(const RecordedOp& other) const {
-    return name == other.name && views == other.views && weights == other.weights && numbers == other.numbers;
+    return name == other.name && views == other.views && weights == other.weights && numbers == other.numbers &&
+           round == other.round;
   }
 };
 
@@ -259,6 +261,16 @@ class RecorderOfSteps final : public RecordingDevice {
   }
   void do_log_sum_exp(ConstView x, float scale, View y) override {
     perform({"log_sum_exp", {x, y}, {}, {scale}, [=](Device& device) { device.log_sum_exp(x, scale, y); }});
+  }
+
+  void do_round(const RoundOp& round) override {
+    RecordedOp op{.name = espalier::name(round), .views = {}, .call = {}, .round = round};
+    const auto note = [&](std::string_view, std::string_view, const ConstView& view, Access) {
+      op.views.push_back(view);
+    };
+    std::visit([&](const auto& one) { one.operands(one, note); }, round);
+    op.call = [round](Device& device) { device.round_ops()->run(round); };
+    perform(std::move(op));
   }
 
   std::unique_ptr<Device> owned_;

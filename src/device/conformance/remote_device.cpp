@@ -1,8 +1,11 @@
 #include "device/conformance/remote_device.h"
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "device/round_ops.h"
 
 namespace espalier {
 namespace {
@@ -30,6 +33,24 @@ RowTables real(const RowTables& rows) {
           real(rows.end),   real(rows.ancestor_count), real(rows.ancestors), real(rows.blocks),   real(rows.mask)};
 }
 
+// Round ops on memory that looks as if it were elsewhere.
+class RemoteRoundOps final : public RoundOps {
+ public:
+  explicit RemoteRoundOps(RoundOps& inner) : inner_(inner) {}
+
+ private:
+  void do_run(const RoundOp& op) override {
+    RoundOp here = op;
+    std::visit(
+        [](auto& one) {
+          one.operands(one, [](std::string_view, std::string_view, auto& view, Access) { view = real(view); });
+        },
+        here);
+    inner_.run(here);
+  }
+  RoundOps& inner_;
+};
+
 class RemoteBuffer final : public Buffer {
  public:
   explicit RemoteBuffer(std::unique_ptr<Buffer> inner) : inner_(std::move(inner)) {}
@@ -43,13 +64,14 @@ class RemoteBuffer final : public Buffer {
 class RemoteDevice final : public Device {
  public:
   RemoteDevice(std::unique_ptr<Device> inner, AfterOp after_op)
-      : inner_(std::move(inner)),
-        after_op_(std::move(after_op)),
-        name_("remote(" + std::string(inner_->name()) + ")") {}
+      : inner_(std::move(inner)), after_op_(std::move(after_op)), name_("remote(" + std::string(inner_->name()) + ")") {
+    if (inner_->round_ops() != nullptr) round_ops_.emplace(*inner_->round_ops());
+  }
 
   std::string_view name() const override { return name_; }
   std::string_view float_order() const override { return inner_->float_order(); }
   std::string_view activations() const override { return inner_->activations(); }
+  RoundOps* round_ops() override { return round_ops_ ? &*round_ops_ : nullptr; }
 
  private:
   void done(std::string_view op, const View& output) {
@@ -136,6 +158,7 @@ class RemoteDevice final : public Device {
   std::unique_ptr<Device> inner_;
   AfterOp after_op_;
   std::string name_;
+  std::optional<RemoteRoundOps> round_ops_;
 };
 
 }  // namespace

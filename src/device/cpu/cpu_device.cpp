@@ -13,6 +13,7 @@
 #include "device/cpu/packed_weight.h"
 #include "device/cpu/read_ahead.h"
 #include "device/host_views.h"
+#include "device/reference/round_loops.h"
 
 namespace espalier {
 namespace cpu {
@@ -74,6 +75,7 @@ class CpuDevice final : public Device {
 
   std::string_view name() const override { return "cpu"; }
   std::string_view isa() const override { return espalier::name(isa_); }
+  RoundOps* round_ops() override { return round_ops_.get(); }
 
  private:
   std::unique_ptr<Buffer> do_allocate(std::size_t bytes) override { return std::make_unique<HostBuffer>(bytes); }
@@ -236,6 +238,7 @@ class CpuDevice final : public Device {
   LinearRunner linear_;
   AttentionRunner attention_;
   Scratch copies_;
+  std::unique_ptr<RoundOps> round_ops_ = make_round_loops(*this);
 };
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include "base/thread_pool.h"
 #include "device/blocks.h"
 #include "device/host_views.h"
+#include "device/reference/round_loops.h"
 
 namespace espalier {
 namespace {
@@ -166,6 +167,7 @@ class ReferenceDevice final : public Device {
   explicit ReferenceDevice(int threads) : pool_(threads) {}
 
   std::string_view name() const override { return "reference"; }
+  RoundOps* round_ops() override { return round_ops_.get(); }
 
  private:
   std::unique_ptr<Buffer> do_allocate(std::size_t bytes) override { return std::make_unique<HostBuffer>(bytes); }
@@ -508,6 +510,7 @@ class ReferenceDevice final : public Device {
   }
 
   ThreadPool pool_;
+  std::unique_ptr<RoundOps> round_ops_ = make_round_loops(*this);
 };
 
 }  // namespace
