@@ -284,6 +284,12 @@ class GrownOnDevice {
     const std::int64_t prior_width = frontier_width_;
     frontier_ = next.values();
     frontier_width_ = next_width;
+    for (std::size_t i = 0; i < frontier_.size(); ++i) {
+      const bool last = level >= growth_.depths[i / static_cast<std::size_t>(next_width)];
+      if (last) {
+        EXPECT_EQ(frontier_[i], 0) << "nobody is expanded below the last level";
+      }
+    }
     place_level(next, known, prior_width);
   }
 
