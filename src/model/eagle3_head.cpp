@@ -208,7 +208,20 @@ Eagle3Output Eagle3Head::forward(std::span<const Row> rows, ConstView inputs, Ea
     check(row.input >= 0 && row.input < inputs.dim(0), "draft row with input {} of {}", row.input, inputs.dim(0));
     check(!row.wants_hidden && !row.wants_taps, "a draft row wants hidden states or taps, expected logits or nothing");
   }
-  const StepPlan step = b.tables.prepare(rows, check_tables);
+  return run(b.tables.prepare(rows, check_tables), count, inputs, b);
+}
+
+Eagle3Output Eagle3Head::forward(const PlacedStep& step, ConstView inputs, Eagle3Workspace& workspace) const {
+  Eagle3Workspace::Buffers& b = *workspace.buffers_;
+  const StepPlan plan = b.tables.plan_of(step);
+  check(plan.key.rows <= b.rows && plan.wanted_taps == 0, "a draft step of {} rows, {} with taps, expected 1 to {}",
+        plan.key.rows, plan.wanted_taps, b.rows);
+  return run(plan, plan.key.rows, inputs, b);
+}
+
+// count: rows without padding
+Eagle3Output Eagle3Head::run(const StepPlan& step, std::int64_t count, ConstView inputs,
+                             Eagle3Workspace::Buffers& b) const {
   check(step.wanted_logits <= b.outputs, "{} draft rows want logits, expected at most {}", step.wanted_logits,
         b.outputs);
   // Not part of the recorded step: the inputs lie in a buffer of the caller, another one each time if he likes.

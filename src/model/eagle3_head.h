@@ -76,9 +76,13 @@ class Eagle3Head {
   // the step before. Rows want logits or nothing.
   Eagle3Output forward(std::span<const Row> rows, ConstView inputs, Eagle3Workspace& workspace,
                        const StepCheck& check = {}) const;
+  // The same of rows that lie on the device already. Their positions and places must be below the workspace's.
+  Eagle3Output forward(const PlacedStep& step, ConstView inputs, Eagle3Workspace& workspace) const;
 
  private:
   friend class Eagle3Workspace;
+
+  Eagle3Output run(const StepPlan& step, std::int64_t count, ConstView inputs, Eagle3Workspace::Buffers& b) const;
 
   ConstView gather_features(ConstView features, std::int64_t rows, Eagle3Workspace::Buffers& b) const;
   void run_layers(const StepPlan& step, Eagle3Workspace::Buffers& b) const;

@@ -37,6 +37,7 @@ std::int64_t power_of_two_for(std::int64_t n) {
 int number_of(const StepForm& form) {
   return form.attention == AttentionOp::eager ? 2 : form.mask == MaskForm::dense ? 1 : 0;
 }
+constexpr int kFirstPlacedForm = 16;  // of steps whose tables lie elsewhere
 
 template <typename Wanted>
 void append_rows(std::span<const Row> rows, Wanted wanted, std::vector<std::int32_t>& list) {
@@ -132,6 +133,30 @@ StepPlan StepTables::prepare(std::span<const Row> rows, const StepCheck& check_t
   plan.input = table(at.input, padded_);
   if (key.output_rows > 0) plan.output_rows = table(at.outputs, key.output_rows);
   if (key.tap_rows > 0) plan.tap_rows = table(at.taps, key.tap_rows);
+  return plan;
+}
+
+StepPlan StepTables::plan_of(const PlacedStep& step) const {
+  const RowTables& rows = step.rows;
+  check(form_.mask == MaskForm::list && device_->row_buckets().empty(),
+        "a step that a device has placed: expected lists and no row buckets");
+  check(step.number >= 0 && rows.mask.empty() && rows.token.rank() == 1 && rows.blocks.rank() == 2,
+        "a step that a device has placed: tokens {}, blocks {}", rows.token, rows.blocks);
+  StepPlan plan;
+  plan.wanted_logits = plan.wanted_outputs = step.output_rows.empty() ? 0 : step.output_rows.dim(0);
+  plan.wanted_taps = step.tap_rows.empty() ? 0 : step.tap_rows.dim(0);
+  plan.key = {.rows = rows.token.dim(0),
+              .output_rows = plan.wanted_outputs,
+              .logit_rows = plan.wanted_logits,
+              .tap_rows = plan.wanted_taps,
+              .sequences = rows.blocks.dim(0),
+              .ancestors = rows.ancestors.dim(1),
+              .context = rows.blocks.dim(1) * tables().block_size(),
+              .form = kFirstPlacedForm + step.number};
+  plan.rows = rows;
+  plan.input = step.input;
+  plan.output_rows = step.output_rows;
+  plan.tap_rows = step.tap_rows;
   return plan;
 }
 

@@ -57,6 +57,17 @@ struct StepPlan {
   std::int64_t wanted_taps = 0;
 };
 
+// A step whose rows a device has placed itself (device/round_ops.h): its tables lie in buffers of the caller, and the
+// host knows their shapes alone. Only with lists, and on devices without row buckets.
+struct PlacedStep {
+  // Which of the caller's steps on this workspace it is: steps of one number and shape have the same views.
+  int number = 0;
+  RowTables rows;           // no mask
+  ConstView input = {};     // i32 [rows], of draft rows
+  ConstView output_rows;    // i32 [n]: those that want logits
+  ConstView tap_rows = {};  // i32 [t], or empty
+};
+
 // The mask of a step, [hidden.size() / columns, columns] with 1 = hidden: column c is place c of the row's table. Rows
 // behind `rows` are padding, each of which sees the place of its slot among the padding blocks.
 void write_mask(std::span<const Row> rows, std::int64_t columns, std::span<std::uint8_t> hidden);
@@ -72,6 +83,8 @@ class StepTables {
 
   const KvMemory& memory() const { return *memory_; }
   StepPlan prepare(std::span<const Row> rows, const StepCheck& check = {});
+  // Of a step that needs no tables from here: nothing is uploaded.
+  StepPlan plan_of(const PlacedStep& step) const;
   // The attention op of the step's form.
   void attend(ConstView q, const KvViews& kv, const StepPlan& step, float scale, View out) const;
 

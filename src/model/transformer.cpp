@@ -131,7 +131,17 @@ StepOutput Transformer::forward(std::span<const Row> rows, Workspace& workspace,
   for (const Row& row : rows)
     check(row.position >= 0 && row.position < b.shape.positions, "row at position {} of {}", row.position,
           b.shape.positions);
-  const StepPlan step = b.tables.prepare(rows, check_tables);
+  return run(b.tables.prepare(rows, check_tables), b);
+}
+
+StepOutput Transformer::forward(const PlacedStep& step, Workspace& workspace) const {
+  Workspace::Buffers& b = *workspace.buffers_;
+  const StepPlan plan = b.tables.plan_of(step);
+  check(plan.key.rows <= b.shape.rows, "a step of {} rows, expected 1 to {}", plan.key.rows, b.shape.rows);
+  return run(plan, b);
+}
+
+StepOutput Transformer::run(const StepPlan& step, Workspace::Buffers& b) const {
   check(step.wanted_outputs <= b.shape.outputs, "{} rows want logits or hidden states, the workspace has room for {}",
         step.wanted_outputs, b.shape.outputs);
   check(step.wanted_taps == 0 || !b.shape.tap_boundaries.empty(), "rows want taps, the workspace has none");

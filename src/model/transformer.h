@@ -73,6 +73,8 @@ class Transformer {
   // Writes K and V of the rows into the workspace's memory and computes what they want. 1 <= rows.size() <= workspace
   // rows; the places have slots. On a device with row buckets the step is padded to the next bucket.
   StepOutput forward(std::span<const Row> rows, Workspace& workspace, const StepCheck& check = {}) const;
+  // The same of rows that lie on the device already. Their positions and places must be below the workspace's.
+  StepOutput forward(const PlacedStep& step, Workspace& workspace) const;
 
   // The first position that a row at this one sees.
   std::int32_t context_begin(std::int64_t position) const;
@@ -88,6 +90,7 @@ class Transformer {
   void attend(const LayerWeights& layer, const KvViews& kv, const StepPlan& step, Workspace::Buffers& b) const;
   void feed_forward(const LayerWeights& layer, const StepPlan& step, Workspace::Buffers& b) const;
   void tap(std::int64_t boundary, const StepPlan& step, Workspace::Buffers& b) const;
+  StepOutput run(const StepPlan& step, Workspace::Buffers& b) const;
   void run_layers(const StepPlan& step, Workspace::Buffers& b) const;
 
   Device* device_;
