@@ -14,6 +14,8 @@ class PassingDevice : public Device {
  public:
   // The inner device must outlive this.
   explicit PassingDevice(Device& inner) : inner_(&inner) {}
+  PassingDevice(const PassingDevice&) = delete;  // its round ops point to it
+  PassingDevice& operator=(const PassingDevice&) = delete;
 
   std::string_view name() const override { return inner_->name(); }
   std::string_view isa() const override { return inner_->isa(); }
