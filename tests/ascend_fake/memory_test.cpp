@@ -196,6 +196,35 @@ TEST_F(Memory, F10APinnedSourceThatChangesBeforeTheCopyRunsIsAViolation) {
   expect_only(10);
 }
 
+class PinnedSource : public Memory {
+ protected:
+  // Two copies from one pinned block, with an event behind each; the first event has been waited for.
+  uint8_t* copied_twice() {
+    auto* host = static_cast<uint8_t*>(pinned(128));
+    std::memset(host, 1, 128);
+    aclrtEvent first = nullptr;
+    for (size_t i = 0; i < 2; ++i) {
+      EXPECT_EQ(aclrtMemcpyAsync(memory(64), 64, host + 64 * i, 64, ACL_MEMCPY_HOST_TO_DEVICE, stream), 0);
+      aclrtEvent event = new_event(ACL_EVENT_CAPTURE_STREAM_PROGRESS);
+      EXPECT_EQ(aclrtRecordEvent(event, stream), 0);
+      if (first == nullptr) first = event;
+    }
+    EXPECT_EQ(aclrtSynchronizeEvent(first), 0);
+    return host;
+  }
+};
+
+TEST_F(PinnedSource, F10MayChangeWhenTheEventBehindItsCopyWasWaitedFor) {
+  std::memset(copied_twice(), 2, 64);
+  EXPECT_EQ(synchronise(), 0);
+}
+
+TEST_F(PinnedSource, F10ThatChangesWhenTheEventOfAnEarlierCopyWasWaitedForIsAViolation) {
+  std::memset(copied_twice() + 64, 2, 64);
+  EXPECT_EQ(synchronise(), 0);
+  expect_only(10);
+}
+
 TEST_F(Memory, F10APinnedTargetHoldsPoisonUntilTheSynchronise) {
   void* device = upload(std::vector<float>{1, 2, 3});
   auto* host = static_cast<float*>(pinned(12));

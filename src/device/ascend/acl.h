@@ -18,6 +18,7 @@ struct AclIntArray;
 struct AclExecutor;
 using AclStream = void*;
 using AclContext = void*;
+using AclEvent = void*;
 using AclGraph = void*;
 using AclCode = int;  // of the runtime and of aclnn; 0 is success
 
@@ -29,6 +30,7 @@ enum class AclMemoryKind : int { ddr = 0, hbm = 1 };
 enum class AclCaptureMode : int { thread_local_mode = 1 };
 enum class AclSystemOption : int { deterministic = 0 };
 inline constexpr std::uint64_t kStopOnFailure = 1;
+inline constexpr std::uint32_t kStreamProgress = 2;  // of an event for which the host waits, and no stream
 inline constexpr std::int8_t kKeepType = 0;          // of a matrix product: as the inputs say
 inline constexpr std::int8_t kAllowLessThanF32 = 1;  // all that a 310P has for f32
 
@@ -120,6 +122,10 @@ struct Api {
   Symbol<AclCode(AclStream)> aclrtDestroyStream{all, "aclrtDestroyStream"};
   Symbol<AclCode(AclStream, std::uint64_t)> aclrtSetStreamFailureMode{all, "aclrtSetStreamFailureMode"};
   Symbol<AclCode(AclStream, std::int32_t)> aclrtSynchronizeStreamWithTimeout{all, "aclrtSynchronizeStreamWithTimeout"};
+  Symbol<AclCode(AclEvent*, std::uint32_t)> aclrtCreateEventExWithFlag{all, "aclrtCreateEventExWithFlag"};
+  Symbol<AclCode(AclEvent)> aclrtDestroyEvent{all, "aclrtDestroyEvent"};
+  Symbol<AclCode(AclEvent, AclStream)> aclrtRecordEvent{all, "aclrtRecordEvent"};
+  Symbol<AclCode(AclEvent)> aclrtSynchronizeEvent{all, "aclrtSynchronizeEvent"};
   Symbol<AclCode(void**, std::size_t, AclMemoryPolicy)> aclrtMalloc{all, "aclrtMalloc"};
   Symbol<AclCode(void*)> aclrtFree{all, "aclrtFree"};
   Symbol<AclCode(void**, std::size_t)> aclrtMallocHost{all, "aclrtMallocHost"};

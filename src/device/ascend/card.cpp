@@ -37,22 +37,6 @@ int count_npus(const Api& api) {
   return static_cast<int>(count);
 }
 
-Card::ChosenDevice::ChosenDevice(const Api& api, int index) : api(api), index(index) {
-  call(api, api.aclrtSetDevice, index);
-}
-
-Card::ChosenDevice::~ChosenDevice() {
-  api.aclrtResetDevice(index);
-}
-
-Card::Context::Context(const Api& api, int index) : api(api) {
-  call(api, api.aclrtCreateContext, &handle, index);
-}
-
-Card::Context::~Context() {
-  api.aclrtDestroyContext(handle);
-}
-
 // After the first fault nothing more runs: what is computed from garbage is not worth the wait.
 Card::Stream::Stream(const Api& api) : api(api) {
   call(api, api.aclrtCreateStream, &handle);
@@ -70,7 +54,7 @@ Card::Stream::~Stream() {
 Card::Card(std::shared_ptr<const Api> api, const CardOptions& options)
     : api_(std::move(api)),
       options_(options),
-      device_(*api_, options.index),
+      npu_(*api_, options.index),
       context_(*api_, options.index),
       stream_(*api_),
       chip_(read_chip(*api_)) {
@@ -84,7 +68,7 @@ Card::~Card() {
 }
 
 void Card::enter() const {
-  call(*api_, api_->aclrtSetCurrentContext, context_.handle);
+  call(*api_, api_->aclrtSetCurrentContext, context_.handle());
 }
 
 void Card::synchronise() {
@@ -93,8 +77,19 @@ void Card::synchronise() {
   failed_ = busy_ = false;
 }
 
+void Card::record(AclEvent event) {
+  note_work();
+  call(*api_, api_->aclrtRecordEvent, event, stream_.handle);
+}
+
+void Card::wait_for(AclEvent event) {
+  failed_ = true;
+  call(*api_, api_->aclrtSynchronizeEvent, event);
+  failed_ = false;
+}
+
 void Card::settle() noexcept {
-  api_->aclrtSetCurrentContext(context_.handle);
+  api_->aclrtSetCurrentContext(context_.handle());
   if (!busy_) return;
   busy_ = false;
   api_->aclrtSynchronizeStreamWithTimeout(stream_.handle, failed_ ? kLastTimeoutMs : options_.timeout_ms);

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "device/ascend/acl.h"
+#include "device/ascend/opened_npu.h"
 
 namespace espalier::ascend {
 
@@ -51,6 +52,9 @@ class Card {
   void note_work() { busy_ = true; }
   // Waits for everything in the stream; throws what went wrong there.
   void synchronise();
+  // Marks how far the stream has come by now, and waits until it has come there.
+  void record(AclEvent event);
+  void wait_for(AclEvent event);
   // For destructors: the same, where there is something to wait for, and whatever comes of it.
   void settle() noexcept;
 
@@ -62,19 +66,6 @@ class Card {
   std::pair<std::size_t, std::size_t> memory() const;
 
  private:
-  // In the order they are made; a destructor undoes what was done.
-  struct ChosenDevice {
-    ChosenDevice(const Api& api, int index);
-    ~ChosenDevice();
-    const Api& api;
-    int index;
-  };
-  struct Context {
-    Context(const Api& api, int index);
-    ~Context();
-    const Api& api;
-    AclContext handle = nullptr;
-  };
   struct Stream {
     explicit Stream(const Api& api);
     ~Stream();
@@ -85,7 +76,7 @@ class Card {
 
   std::shared_ptr<const Api> api_;
   CardOptions options_;
-  ChosenDevice device_;
+  OpenedNpu npu_;
   Context context_;
   Stream stream_;
   Chip chip_;

@@ -5,7 +5,6 @@
 #include "base/error.h"
 #include "device/ascend/ascend_device.h"
 #include "device/ascend/card.h"
-#include "device/ascend/errors.h"
 
 namespace espalier::ascend {
 namespace {
@@ -23,26 +22,24 @@ void read_memory(const Api& api, DeviceInfo& info) {
       info.memory = info.free_memory = 0;
 }
 
-// Memory is told of the device that is set.
-DeviceInfo describe_npu(const Api& api, int index) {
-  DeviceInfo info{.index = index};
-  const AclCode code = api.aclrtSetDevice(index);
-  if (code != 0) {
-    info.name = "NPU";
-    info.problem = describe_failure(api, api.aclrtSetDevice.name, code);
-    return info;
-  }
-  const char* const name = api.aclrtGetSocName();
-  info.name = name == nullptr ? "NPU" : name;
-  read_memory(api, info);
-  api.aclrtResetDevice(index);
-  return info;
-}
-
 constexpr std::string_view kPrefix = "Ascend: ";
 
 std::string without_prefix(std::string_view message) {
   return std::string(message.starts_with(kPrefix) ? message.substr(kPrefix.size()) : message);
+}
+
+// Memory is told of the NPU of the thread's context.
+DeviceInfo describe_npu(const Api& api, int index) {
+  DeviceInfo info{.index = index, .name = "NPU"};
+  try {
+    const OpenedNpu npu(api, index);
+    const Context context(api, index);
+    if (const char* const name = api.aclrtGetSocName()) info.name = name;
+    read_memory(api, info);
+  } catch (const DeviceError& error) {
+    info.problem = without_prefix(error.what());
+  }
+  return info;
 }
 
 }  // namespace

@@ -1,10 +1,8 @@
-// Memory of the NPU, what operators use of it while they run, and the pinned memory through which the host's bytes
-// reach it.
+// Memory of the NPU, and what operators use of it while they run.
 #pragma once
 
 #include <cstddef>
 #include <memory>
-#include <span>
 #include <string_view>
 #include <vector>
 
@@ -68,36 +66,6 @@ class Arena {
   std::string_view what_;
   std::vector<std::unique_ptr<Memory>> all_;  // the last one is in use
   std::size_t used_ = 0;                      // of the last one
-};
-
-// Moves bytes between host and NPU in stream order, through pinned memory: copies from elsewhere would wait.
-class Staging {
- public:
-  Staging(std::shared_ptr<Card> card, std::size_t bytes);
-  ~Staging();
-  Staging(const Staging&) = delete;
-  Staging& operator=(const Staging&) = delete;
-
-  // `from` may be reused at once.
-  void upload(std::span<const std::byte> from, std::byte* to);
-  // All parts in one synchronisation, unless they are larger than the pinned memory.
-  void download(std::span<const Download> parts);
-
- private:
-  struct Waiting {
-    std::size_t offset;
-    std::span<std::byte> to;
-  };
-  bool has_room(std::size_t bytes) const;
-  std::size_t reserve(std::size_t bytes);
-  std::size_t piece_of(std::size_t bytes) const;
-  void wait();
-  void deliver(std::vector<Waiting>& waiting);
-
-  std::shared_ptr<Card> card_;
-  std::size_t size_;
-  std::byte* pinned_ = nullptr;
-  std::size_t used_ = 0;  // by copies that may be under way
 };
 
 }  // namespace espalier::ascend

@@ -11,6 +11,7 @@
 #include "device/ascend/descriptors.h"
 #include "device/ascend/errors.h"
 #include "device/ascend/memory.h"
+#include "device/ascend/staging.h"
 #include "device/ascend/weights.h"
 #include "device/device.h"
 

@@ -7,6 +7,7 @@
 
 #include "device/ascend/descriptors.h"
 #include "device/ascend/memory.h"
+#include "device/ascend/staging.h"
 #include "device/device.h"
 
 namespace espalier::ascend {
