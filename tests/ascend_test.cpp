@@ -1,9 +1,11 @@
 // The whole engine through the calls that an Ascend card would see, on the recording fake of its API: plain and with
 // drafts, captured and not, fused and eager. Where the fake's sums have one order, whatever the number of rows,
-// speculation changes no token; where they have not, near_tie_test.cpp.
+// speculation changes no token and no bit of the cache; where they have not, near_tie_test.cpp.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -14,6 +16,8 @@
 #include "device/conformance/fake_card.h"
 #include "device/cpu/cpu_device.h"
 #include "testing/company.h"
+#include "testing/ended_answer.h"
+#include "testing/engine.h"
 #include "testing/ways.h"
 
 namespace espalier::testing {
@@ -45,22 +49,92 @@ class AscendEngine : public ::testing::Test {
   std::vector<std::string> remarks_;
 };
 
-TEST_F(AscendEngine, WhereSumsHaveOneOrderSpeculationChangesNoToken) {
+// --- speculation changes no bit --------------------------------------------------------------------------------------
+constexpr const char* kDrafters[] = {"ngram", "medusa", "eagle3", "model", "hostile"};
+constexpr TreeShape kShapes[] = {TreeShape::chain, TreeShape::fixed, TreeShape::dynamic};
+constexpr AttentionOp kAttentions[] = {AttentionOp::fused, AttentionOp::eager};
+
+// The same tokens and, for all of them but the last, the same bits in the cache.
+void expect_same_bits(const EndedAnswer& drafted, const EndedAnswer& plain) {
+  ASSERT_TRUE(drafted.ended && plain.ended);
+  EXPECT_EQ(drafted.result.tokens, plain.result.tokens);
+  EXPECT_EQ(drafted.length, plain.length);
+  ASSERT_FALSE(plain.kv.empty());
+  ASSERT_EQ(drafted.kv.size(), plain.kv.size());
+  const auto differs = std::ranges::mismatch(drafted.kv, plain.kv).in1 - drafted.kv.begin();
+  EXPECT_EQ(differs, std::ssize(plain.kv)) << "byte " << differs << " of the cache";
+}
+
+std::string described(const Way& way) {
+  return way.drafter + ", " + std::string(name(way.shape)) + (way.attention == AttentionOp::fused ? "" : ", eager");
+}
+
+TEST_F(AscendEngine, WhereSumsHaveOneOrderSpeculationChangesNoBit) {
   const auto npu = open(seeded(0));
   const Company company(*npu, {"llama3"});
-  for (const AttentionOp attention : {AttentionOp::fused, AttentionOp::eager}) {
-    const Tokens plain = answer(company, {.attention = attention});
-    for (const char* drafter : {"ngram", "medusa", "eagle3", "model", "hostile"})
-      for (const TreeShape shape : {TreeShape::chain, TreeShape::fixed, TreeShape::dynamic}) {
+  for (const AttentionOp attention : kAttentions) {
+    const EndedAnswer plain = ended_answer(company, {.attention = attention});
+    for (const char* drafter : kDrafters)
+      for (const TreeShape shape : kShapes) {
         // Steps go through the same code whoever drafts: sanitizers see each drafter once, and one of them every way.
         const bool first_way = shape == TreeShape::dynamic && attention == AttentionOp::fused;
         if (kSanitized && !first_way && std::string(drafter) != "eagle3") continue;
-        SCOPED_TRACE(::testing::Message() << drafter << ", " << name(shape));
-        EXPECT_EQ(answer(company, {drafter, shape, attention}), plain);
+        const Way way{drafter, shape, attention};
+        SCOPED_TRACE(described(way));
+        expect_same_bits(ended_answer(company, way), plain);
       }
   }
 }
 
+TEST_F(AscendEngine, WhereTheOrderOfSumsDependsOnRowsBitsOfTheCacheMayDiffer) {
+  const auto npu = open(seeded(3));
+  const Company company(*npu, {"llama2"});
+  EXPECT_NE(ended_answer(company, {"hostile"}).kv, ended_answer(company, {}).kv);
+}
+
+class AscendFamilies : public AscendEngine {
+ protected:
+  // Of a family with these ways, each against the plain answer with the same attention.
+  void expect_same_bits_in(const std::string& family, bool recorded, const std::vector<Way>& ways) {
+    const auto npu = open(seeded(0), recorded ? FakeCard::device_options() : unrecorded());
+    const Company company(*npu, {family});
+    std::map<AttentionOp, EndedAnswer> plain;
+    for (const Way& way : ways) {
+      SCOPED_TRACE(family + ", " + described(way) + (recorded ? "" : ", op by op"));
+      if (!plain[way.attention].ended) plain[way.attention] = ended_answer(company, {.attention = way.attention});
+      expect_same_bits(ended_answer(company, way), plain[way.attention]);
+    }
+  }
+};
+
+// Drafters, trees and attentions take turns, so that each of them meets each of the others in one family or another.
+TEST_F(AscendFamilies, SpeculationChangesNoBitOfAnyFamily) {
+  std::size_t turn = 0;
+  for (const std::string& family : tiny_families()) {
+    std::vector<Way> ways;
+    for (int i = 0; i < (kSanitized ? 1 : 3); ++i, ++turn)
+      ways.push_back({kDrafters[turn % 5], kShapes[turn % 3], kAttentions[turn / 2 % 2]});
+    expect_same_bits_in(family, turn % 2 == 0, ways);
+  }
+}
+
+class AscendFamily : public AscendFamilies, public ::testing::WithParamInterface<std::string> {};
+
+TEST_P(AscendFamily, NoWayOfSpeculationChangesABit) {
+  if (kSanitized) GTEST_SKIP() << "the code of a few ways is that of all";
+  for (const bool recorded : {true, false}) {
+    std::vector<Way> ways;
+    for (const char* drafter : kDrafters)
+      for (const TreeShape shape : kShapes)
+        for (const AttentionOp attention : kAttentions) ways.push_back({drafter, shape, attention});
+    expect_same_bits_in(GetParam(), recorded, ways);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, AscendFamily, ::testing::ValuesIn(tiny_families()),
+                         [](const auto& family) { return family.param; });
+
+// --- company and recording -------------------------------------------------------------------------------------------
 TEST_F(AscendEngine, WhereSumsHaveOneOrderAnAnswerInCompanyIsTheOneGivenAlone) {
   const auto npu = open(seeded(0));
   const Transformer model = load_tiny(*npu, {"llama3"});
@@ -92,6 +166,15 @@ TEST_F(AscendEngine, ARecordedStepGivesWhatItsOpsGive) {
   EXPECT_GT(card_.counters().captures, 0u);
   EXPECT_GT(card_.counters().replays, card_.counters().captures);
   EXPECT_TRUE(remarks_.empty());
+}
+
+TEST_F(AscendEngine, NothingIsTimedOnAFake) {
+  const auto npu = open(seeded(0));
+  const GenerateResult result = ended_answer(Company(*npu, {"llama2"}), {"ngram"}).result;
+  EXPECT_EQ(result.tokens.size(), static_cast<std::size_t>(kWayAnswer));
+  EXPECT_EQ(result.prefill_seconds + result.decode_seconds + result.times.sum(), 0);
+  const auto cpu = make_cpu_device({.threads = 1});
+  EXPECT_GT(ended_answer(Company(*cpu, {"llama2"}), {"ngram"}).result.decode_seconds, 0);
 }
 
 TEST_F(AscendEngine, OutOfStreamsItGoesOnOpByOpAndSaysSoOnce) {

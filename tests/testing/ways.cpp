@@ -63,6 +63,10 @@ Tokens prompt_of(const Transformer& model) {
 }
 
 Tokens answer(const Company& company, const Way& way) {
+  return ended_answer(company, way).result.tokens;
+}
+
+EndedAnswer ended_answer(const Company& company, const Way& way) {
   DecoderOptions options;
   options.context = kWayContext;
   options.kv_type = way.kv_type;
@@ -76,7 +80,12 @@ Tokens answer(const Company& company, const Way& way) {
       return set;
     };
   Batch batch(company.teacher, options, speculation);
-  return batch.generate(prompt_of(company.teacher), {.max_tokens = kWayAnswer}).tokens;
+  const Tokens prompt = prompt_of(company.teacher);
+  EndedAnswer ended;
+  GenerateRequest request{.prompt = prompt, .options = {.max_tokens = kWayAnswer}};
+  request.events.on_end = keep_end(batch.device(), ended);
+  batch.generate({&request, 1});
+  return ended;
 }
 
 void expect_equal_outside_near_ties(const Tokens& one, const Tokens& other, const Transformer& on_npu,

@@ -7,6 +7,7 @@
 
 #include "decode/batch.h"
 #include "testing/company.h"
+#include "testing/ended_answer.h"
 
 namespace espalier::testing {
 
@@ -25,6 +26,8 @@ struct Way {
 // Longer than a block of the cache, and it repeats itself, so that lookup has something to find.
 Tokens prompt_of(const Transformer& model);
 Tokens answer(const Company& company, const Way& way);
+// The same, with what it has left in the cache.
+EndedAnswer ended_answer(const Company& company, const Way& way);
 
 // What has come of comparing answers.
 struct Agreement {
