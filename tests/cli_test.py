@@ -649,12 +649,13 @@ class Chat(unittest.TestCase):
 class Ascend(unittest.TestCase):
     """On the recording fake of the API; what it finds wrong is in its report."""
 
-    def run_on_fake(self, *arguments, seed=0, code=0):
+    def run_on_fake(self, *arguments, seed=0, code=0, text=None):
         with tempfile.TemporaryDirectory() as folder:
             report = Path(folder) / "report"
             library = ESPALIER.resolve().parent.parent / "tests" / "ascend_fake" / "libascend_fake.so"
-            result = run(*arguments, environment={"ESPALIER_ASCEND_LIBRARY": str(library), "ASCEND_FAKE": f"seed={seed}",
-                                                  "ASCEND_FAKE_REPORT": str(report)})
+            result = run(*arguments, text=text,
+                         environment={"ESPALIER_ASCEND_LIBRARY": str(library), "ASCEND_FAKE": f"seed={seed}",
+                                      "ASCEND_FAKE_REPORT": str(report)})
             self.assertEqual(result.returncode, code, result.stderr)
             found = [line for line in report.read_text().splitlines() if line.startswith(("violation", "alive"))]
             self.assertEqual(found, [])
@@ -683,6 +684,41 @@ class Ascend(unittest.TestCase):
         given = ("compare", "--json", "--model", MODEL, "-n", "24", "--ignore-eos", "--draft", "ngram", "--device", "ascend")
         answer = json.loads(self.run_on_fake(*given, "hello hello hello", seed=5).stdout)
         self.assertTrue(answer["equal_outside_near_ties"])
+
+    def test_a_fake_has_no_speed_whatever_is_asked_of_it(self):
+        given = ("--model", MODEL, "-n", "12", "--ignore-eos", "--draft", "ngram", "--device", "ascend")
+        answer = json.loads(self.run_on_fake("generate", "--json", *given, "hello hello").stdout)
+        compared = json.loads(self.run_on_fake("compare", "--json", *given, "hello hello").stdout)
+        self.assertIsNone(compared["ratio"])
+        for one in (answer, compared["without"], compared["with"]):
+            times = {key: value for key, value in one.items() if key.endswith(("seconds", "per_second"))}
+            self.assertEqual(len(times), 8)
+            self.assertEqual(set(times.values()), {None})
+            self.assertIsNone(one["budget"])
+        for command in ("generate", "compare"):
+            result = self.run_on_fake(command, "-v", *given, "hello hello")
+            self.assertIn("accept_L", result.stdout + result.stderr)
+            self.assertNotRegex(result.stdout + result.stderr, r"per second|tokens/s|[0-9] s\b")
+        self.assertRegex(run("generate", "-v", "--model", MODEL, "-n", "4", "hello").stderr, r"per second")
+        chat = self.run_on_fake("chat", "-v", "--model", MODEL, "-n", "4", "--device", "ascend",
+                                text="hello\n/stats\n")
+        self.assertNotRegex(chat.stdout + chat.stderr, r"per second|tokens/s")
+        bench = self.run_on_fake("bench", "--model", MODEL, "--device", "ascend", code=2)
+        self.assertIn("bench: ascend (fake) only stands in for a device: it has no speed to measure\n", bench.stderr)
+        self.assertEqual(bench.stdout, "")
+
+    def test_an_evaluation_on_a_fake_compares_texts_and_no_speeds(self):
+        with tempfile.TemporaryDirectory() as folder:
+            data = Path(folder) / "data.jsonl"
+            data.write_text('{"id": "one", "prompt": "hello hello hello"}\n')
+            given = ("eval", "run", "--data", str(data), "--model", MODEL, "-n", "8", "--draft", "ngram", "--baseline")
+            result = self.run_on_fake(*given, "--device", "ascend", "--out", str(Path(folder) / "fake"))
+            self.assertIn("1 of 1 turns identical", result.stdout)
+            self.assertNotRegex(result.stdout, r"per second|TTFT|TPOT|speed-up")
+            self.assertRegex(run(*given, "--out", str(Path(folder) / "cpu")).stdout, r"per second")
+            summary = json.loads((Path(folder) / "fake" / "summary.json").read_text())
+            self.assertEqual(summary["tokens_per_second"], 0)
+            self.assertIsNone(summary["tokens_per_second_in_all"])
 
     def test_what_needs_independent_rows_is_refused(self):
         refused = self.run_on_fake("serve", "--model", MODEL, "--device", "ascend", "--port", "0", code=2)

@@ -31,6 +31,8 @@ int run_bench(const BenchFlags& flags) {
   Screen screen(flags.engine.verbose);
   OpenEngine engine;
   const double load_seconds = seconds_of([&] { engine = open_engine(with_drafting(options, plan), &screen); });
+  if (engine.device->is_stand_in())
+    input_error("bench: {} only stands in for a device: it has no speed to measure", engine.device->name());
   const BenchSizes sizes = cut_to_context(flags.sizes, engine.decoder.context);
   for (const std::string& line : sizes.cuts) screen.remark(line);
   const Drafting drafting(plan, engine, 0);

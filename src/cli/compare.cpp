@@ -132,11 +132,15 @@ class Comparison {
                : fmt::format("tokens DIFFER, margin {}, at position {}", how, both);
   }
 
+  bool timed() const { return !engine_.device->is_stand_in(); }
+
   std::string verdict(const Half& plain, const Half& drafted) const {
-    return fmt::format("{}; {:.1f} tokens/s without, {:.1f} with speculation: {:.2f}x; accept_L {:.2f}",
-                       difference(plain, drafted), tokens_per_second(plain.generated()),
-                       tokens_per_second(drafted.generated()), ratio(plain, drafted),
-                       drafted.generated().accept_length());
+    std::string line = difference(plain, drafted);
+    if (timed())
+      line += fmt::format("; {:.1f} tokens/s without, {:.1f} with speculation: {:.2f}x",
+                          tokens_per_second(plain.generated()), tokens_per_second(drafted.generated()),
+                          ratio(plain, drafted));
+    return line + fmt::format("; accept_L {:.2f}", drafted.generated().accept_length());
   }
 
   nlohmann::ordered_json to_json(const Half& plain, const Half& drafted) const {
@@ -149,7 +153,7 @@ class Comparison {
       object["equal_outside_near_ties"] = equal(plain, drafted) || near_tie(plain, drafted);
       object["margin"] = apart ? nlohmann::ordered_json(*apart) : nlohmann::ordered_json(nullptr);
     }
-    object["ratio"] = ratio(plain, drafted);
+    object["ratio"] = timed() ? nlohmann::ordered_json(ratio(plain, drafted)) : nlohmann::ordered_json(nullptr);
     object["accept_L"] = drafted.generated().accept_length();
     object["without"] = plain.json;
     object["with"] = drafted.json;

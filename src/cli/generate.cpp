@@ -76,8 +76,10 @@ int run_generate(const GenerateFlags& flags) {
   const GenerateResult& generated = result.generated;
   if (!flags.receipt.empty())
     write_receipt(flags, receipt_origin(engine, chat_context(chat), flags.prompt.raw), result);
-  screen.detail(fmt::format("{} prompt tokens in {:.2f} s, {}", result.prompt.size(), generated.prefill_seconds,
-                            answer_line(generated, drafting.name())));
+  const std::string prefill =
+      engine.device->is_stand_in() ? "" : fmt::format(" in {:.2f} s", generated.prefill_seconds);
+  screen.detail(fmt::format("{} prompt tokens{}, {}", result.prompt.size(), prefill,
+                            answer_line(generated, drafting.name(), *engine.device)));
   if (generated.finish_reason != FinishReason::cancelled) return 0;
   tell(fmt::format("espalier: interrupted after {} tokens\n", generated.tokens.size()));
   return kInterrupted;

@@ -109,10 +109,10 @@ void TerminalChat::ask(const std::string& question, const InterruptGuard& interr
   print("\n");
   flush_output();
   const GenerateResult& generated = last_->generated;
-  if (!flags_.quiet)
-    show_dim(
-        fmt::format("{:.1f} tokens/s, accept_L {:.2f}\n", tokens_per_second(generated), generated.accept_length()));
-  screen_->detail(answer_line(generated, drafting_->name()));
+  const std::string speed =
+      engine_->device->is_stand_in() ? "" : fmt::format("{:.1f} tokens/s, ", tokens_per_second(generated));
+  if (!flags_.quiet) show_dim(fmt::format("{}accept_L {:.2f}\n", speed, generated.accept_length()));
+  screen_->detail(answer_line(generated, drafting_->name(), *engine_->device));
 }
 
 // That the model repeats itself is told to a script too: its answer ends before the model wanted it to.
@@ -230,7 +230,7 @@ void TerminalChat::show_tree() {
 
 void TerminalChat::show_statistics() {
   std::string text;
-  if (last_) text += answer_line(last_->generated, drafting_->name()) + "\n";
+  if (last_) text += answer_line(last_->generated, drafting_->name(), *engine_->device) + "\n";
   if (used_) text += fmt::format("context: {} of {} positions\n", *used_, engine_->decoder.context);
   say(text + shown_settings(flags_.text) + "\n");
 }

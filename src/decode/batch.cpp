@@ -35,6 +35,12 @@ std::vector<std::int64_t> taps_of(const DrafterSet& drafters) {
   return taps;
 }
 
+// One that stands still where nobody may take times for figures.
+SecondsClock clock_of(const Device& device, const Speculation& speculation) {
+  if (device.is_stand_in()) return [] { return 0.0; };
+  return speculation.budget ? speculation.budget->clock : steady_seconds;
+}
+
 WorkspaceShape workspace_shape(const DecoderChoices& choices, const DrafterSet& drafters) {
   return {.rows = choices.step_rows,
           .outputs = choices.logit_rows,
@@ -47,7 +53,7 @@ WorkspaceShape workspace_shape(const DecoderChoices& choices, const DrafterSet& 
 
 Batch::Batch(const Transformer& model, const DecoderOptions& options, const Speculation& speculation)
     : model_(&model),
-      clock_(speculation.budget ? speculation.budget->clock : steady_seconds),
+      clock_(clock_of(model.device(), speculation)),
       stall_seconds_(options.stall_seconds),
       parallel_(options.parallel),
       choices_(decoder_choices(model.config(), model.device(), options, speculation)),
@@ -65,11 +71,11 @@ Batch::Batch(const Transformer& model, const DecoderOptions& options, const Spec
 
 Batch::~Batch() = default;
 
-// There is nothing to choose where a tree is its root alone. Who is alone has no prompt rows beside his own: then what
-// steps cost is of no use to the scheduler either.
+// There is nothing to choose where a tree is its root alone, or where steps have no times. Who is alone has no prompt
+// rows beside his own: then what steps cost is of no use to the scheduler either.
 RoundBudget Batch::make_budget(const Speculation& speculation) {
   check(!speculation.trees || !speculation.budget, "trees that are known, and a budget that would cut them");
-  if (!speculation.budget) return {};
+  if (!speculation.budget || device().is_stand_in()) return {};
   ChosenBudget chosen = *speculation.budget;
   chosen.cuts = chosen.cuts && max_rows(tree()) > 1;
   if (!chosen.cuts && parallel_ == 1) return {};

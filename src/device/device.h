@@ -166,6 +166,9 @@ class Device {
   virtual bool multiplies_hidden_keys() const { return false; }
   // The ops of whole rounds (round_ops.h), the device's own; null: it has none, and rounds are driven from the host.
   virtual RoundOps* round_ops() { return nullptr; }
+  // Whether it only stands in for another device, as a fake of its API does: what it gives counts, how long it takes
+  // does not. Nothing is timed on such a device, and nobody prints a speed of it.
+  virtual bool is_stand_in() const { return false; }
 
   // --- memory -------------------------------------------------------------------------------------------------------
   // Not initialised. bytes >= 1. Throws DeviceError when there is not enough.

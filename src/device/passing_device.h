@@ -29,6 +29,7 @@ class PassingDevice : public Device {
   bool needs_dense_mask() const override { return inner_->needs_dense_mask(); }
   bool multiplies_hidden_keys() const override { return inner_->multiplies_hidden_keys(); }
   RoundOps* round_ops() override { return inner_->round_ops() == nullptr ? nullptr : &round_ops_; }
+  bool is_stand_in() const override { return inner_->is_stand_in(); }
 
  protected:
   Device& inner() const { return *inner_; }

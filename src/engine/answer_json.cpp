@@ -75,16 +75,21 @@ Json budget_json(const GenerateResult& result, const Budget* budget) {
             {"corrected_seconds", corrected}}}};
 }
 
-void add_rounds(const GenerateResult& result, Json& object) {
+// A time or a speed; null where the device only stands in for another.
+Json figure(const Device& device, double value) {
+  return device.is_stand_in() ? Json() : Json(value);
+}
+
+void add_rounds(const GenerateResult& result, const Device& device, Json& object) {
   object["rounds"] = result.rounds();
   object["accept_lengths"] = result.accept_lengths;
   object["accept_L"] = result.accept_length();
   object["tau"] = result.accept_length() + 1;
-  object["draft_seconds"] = result.times.draft;
-  object["prepare_seconds"] = result.times.prepare;
-  object["verify_seconds"] = result.times.verify;
-  object["accept_seconds"] = result.times.accept;
-  object["commit_seconds"] = result.times.commit;
+  object["draft_seconds"] = figure(device, result.times.draft);
+  object["prepare_seconds"] = figure(device, result.times.prepare);
+  object["verify_seconds"] = figure(device, result.times.verify);
+  object["accept_seconds"] = figure(device, result.times.accept);
+  object["commit_seconds"] = figure(device, result.times.commit);
 }
 
 }  // namespace
@@ -96,17 +101,18 @@ double tokens_per_second(const GenerateResult& result) {
 
 Json answer_json(const TextResult& result, const RunFacts& facts) {
   const OpenEngine& engine = facts.engine;
+  const Device& device = *engine.device;
   Json object = {{"text", result.text},
                  {"tokens", result.generated.tokens},
                  {"prompt_tokens", result.prompt.size()},
                  {"finish_reason", name(result.generated.finish_reason)},
-                 {"prefill_seconds", result.generated.prefill_seconds},
-                 {"decode_seconds", result.generated.decode_seconds},
-                 {"tokens_per_second", tokens_per_second(result.generated)},
+                 {"prefill_seconds", figure(device, result.generated.prefill_seconds)},
+                 {"decode_seconds", figure(device, result.generated.decode_seconds)},
+                 {"tokens_per_second", figure(device, tokens_per_second(result.generated))},
                  {"seed", facts.seed},
                  {"model", engine.path.string()},
-                 {"device", engine.device->name()},
-                 {"isa", engine.device->isa()},
+                 {"device", device.name()},
+                 {"isa", device.isa()},
                  {"arithmetic", kArithmetic},
                  {"mode", engine.modes.mode},
                  {"options", options_json(engine.modes, facts.decoder)},
@@ -114,7 +120,7 @@ Json answer_json(const TextResult& result, const RunFacts& facts) {
                  {"draft_reason", facts.draft_reason},
                  {"tree", tree_json(facts.decoder.tree())}};
   object["budget"] = budget_json(result.generated, facts.decoder.budget());
-  add_rounds(result.generated, object);
+  add_rounds(result.generated, device, object);
   object["kv"] = kv_json(facts.decoder.cache().counts());
   if (facts.logprobs) object["logprobs"] = logprobs_json(result.logprobs, *engine.text->tokenizer);
   return object;
@@ -124,12 +130,15 @@ std::string json_text(const Json& object) {
   return object.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-std::string answer_line(const GenerateResult& result, const std::string& draft) {
-  std::string line = fmt::format("{} tokens at {:.1f} per second, finished by {}", result.tokens.size(),
-                                 tokens_per_second(result), name(result.finish_reason));
-  if (draft != "none")
-    line += fmt::format("; {}: {} rounds, accept_L {:.2f}, draft {:.2f} s, verify {:.2f} s, commit {:.2f} s", draft,
-                        result.rounds(), result.accept_length(), result.times.draft, result.times.verify,
+std::string answer_line(const GenerateResult& result, const std::string& draft, const Device& device) {
+  const bool timed = !device.is_stand_in();
+  std::string line = fmt::format("{} tokens", result.tokens.size());
+  if (timed) line += fmt::format(" at {:.1f} per second", tokens_per_second(result));
+  line += fmt::format(", finished by {}", name(result.finish_reason));
+  if (draft == "none") return line;
+  line += fmt::format("; {}: {} rounds, accept_L {:.2f}", draft, result.rounds(), result.accept_length());
+  if (timed)
+    line += fmt::format(", draft {:.2f} s, verify {:.2f} s, commit {:.2f} s", result.times.draft, result.times.verify,
                         result.times.commit);
   return line;
 }

@@ -22,12 +22,13 @@ struct RunFacts {
   std::string draft_reason = {};  // why these drafters
 };
 
-// One object: what generate --json prints.
+// One object: what generate --json prints. Times are null where the device only stands in for another.
 nlohmann::ordered_json answer_json(const TextResult& result, const RunFacts& facts);
 // A token of its own may be half a character: such bytes are shown as U+FFFD.
 std::string json_text(const nlohmann::ordered_json& object);
 
-// "96 tokens at 17.1 per second, finished by length"; with drafts also rounds and accept_L.
-std::string answer_line(const GenerateResult& result, const std::string& draft);
+// "96 tokens at 17.1 per second, finished by length"; with drafts also rounds and accept_L. Without times where the
+// device only stands in for another.
+std::string answer_line(const GenerateResult& result, const std::string& draft, const Device& device);
 
 }  // namespace espalier

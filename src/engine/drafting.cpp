@@ -235,9 +235,11 @@ Speculation Drafting::speculation(int sequences) const {
 }
 
 // With the step times of an earlier batch or run where there are some. Where nothing is chosen, those who share steps
-// want to know what these cost all the same; but on the device that is made to be read, that is not worth the time.
+// want to know what these cost all the same; but on the device that is made to be read, that is not worth the time, and
+// on one that stands in for another it would say nothing.
 std::optional<ChosenBudget> Drafting::budget_for(int sequences) const {
   const bool cuts = !drafters_.empty() && chooses_nodes();
+  if (engine_->device->is_stand_in()) return std::nullopt;
   if (!cuts && (sequences == 1 || engine_->modes.mode == "reference")) return std::nullopt;
   ChosenBudget budget{
       .cuts = cuts, .times = *measured_, .on_measured = [kept = measured_](const StepTimes& times) { *kept = times; }};

@@ -43,13 +43,15 @@ class Share {
     const double begin = steady_seconds();
     for (std::size_t task = 0; task < tasks_.size(); ++task)
       if (!answer_prompt(task)) return false;
-    speed_.seconds = steady_seconds() - begin - plain_seconds_;
+    if (timed()) speed_.seconds = steady_seconds() - begin - plain_seconds_;
     return true;
   }
 
   const ShareSpeed& speed() const { return speed_; }
 
  private:
+  // A device that only stands in for another has no speed.
+  bool timed() const { return !run_.setup.model.device().is_stand_in(); }
   const EvalPrompt& first_prompt() const { return run_.data.prompts[tasks_.front().record]; }
 
   bool answer_in_company() {
@@ -69,7 +71,7 @@ class Share {
       throw;
     }
     if (stopped_) write_what_is_there();
-    speed_.seconds = steady_seconds() - begin - (company.plain_seconds() - plain_before);
+    if (timed()) speed_.seconds = steady_seconds() - begin - (company.plain_seconds() - plain_before);
     return !stopped_;
   }
 

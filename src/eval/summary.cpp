@@ -51,6 +51,11 @@ Estimate ratio_of_sums(std::span<const TurnRecord> turns, const TurnFigure& abov
   return {ratio_or_zero(mean(numerators), mean(denominators)), ratio_interval(numerators, denominators)};
 }
 
+// Nothing is on a device that only stands in for another.
+bool was_timed(const TurnSeconds& seconds) {
+  return seconds.whole() > 0;
+}
+
 // `speed(turn)`: nothing, or the speed figures that are meant.
 template <typename Speed>
 SpeedDistributions speeds(std::span<const TurnRecord> turns, const Speed& speed) {
@@ -91,7 +96,7 @@ std::optional<BaselineComparison> compare(std::span<const TurnRecord> turns) {
   result.tokens_per_second = ratio_or_zero(static_cast<double>(tokens), result.seconds.whole());
   result.decode_tokens_per_second = ratio_or_zero(static_cast<double>(tokens - result.turns), result.seconds.decode);
   result.speeds = speeds(turns, [](const TurnRecord& turn) {
-    return turn.baseline ? std::optional(speed_of(*turn.baseline)) : std::nullopt;
+    return turn.baseline && was_timed(turn.baseline->seconds) ? std::optional(speed_of(*turn.baseline)) : std::nullopt;
   });
   result.speed_up = distribution(turns, speed_up);
   result.decode_speed_up = distribution(turns, decode_speed_up);
@@ -187,7 +192,9 @@ Summary summarize(std::span<const TurnRecord> turns) {
       [](const TurnRecord& turn) { return turn.seconds.whole(); });
   summary.decode_tokens_per_second =
       ratio_of_sums(turns, tokens_after_first, [](const TurnRecord& turn) { return turn.seconds.decode; });
-  summary.speeds = speeds(turns, [](const TurnRecord& turn) { return std::optional(speed_of(turn)); });
+  summary.speeds = speeds(turns, [](const TurnRecord& turn) {
+    return was_timed(turn.seconds) ? std::optional(speed_of(turn)) : std::nullopt;
+  });
   summary.compared = compare(turns);
   return summary;
 }

@@ -57,7 +57,9 @@ std::string row(std::string_view label, const std::string& value) {
   return fmt::format("{:<22}{}\n", label, value);
 }
 
+// None where nothing was timed.
 std::string speed_rows(const Summary& summary) {
+  if (summary.turns > 0 && summary.seconds.whole() <= 0) return "";
   if (!summary.compared)
     return row("tokens per second",
                fmt::format("{:.1f}; {:.1f} from the first token on", summary.tokens_per_second.value,

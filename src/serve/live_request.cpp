@@ -3,13 +3,6 @@
 #include <utility>
 
 namespace espalier {
-namespace {
-
-double seconds_between(ServiceClock::time_point from, ServiceClock::time_point to) {
-  return std::chrono::duration<double>(to - from).count();
-}
-
-}  // namespace
 
 struct LiveRequest::Choice {
   Choice(LiveRequest& owner, const PlannedChoice& planned, const ModelText& text)
@@ -85,6 +78,14 @@ bool LiveRequest::has(RequestId answer) const {
   return false;
 }
 
+bool LiveRequest::timed() const {
+  return !parts_.batch.device().is_stand_in();
+}
+
+double LiveRequest::seconds_between(Time from, Time to) const {
+  return timed() ? std::chrono::duration<double>(to - from).count() : 0;
+}
+
 double LiveRequest::since_arrival(Time time) const {
   return seconds_between(request_.arrived, time);
 }
@@ -98,7 +99,7 @@ void LiveRequest::hear_prefill(Choice& choice, std::int64_t total) {
   choice.figures.queue_seconds = since_arrival(now);
   if (admitted_) return;
   admitted_ = now;
-  parts_.metrics.observe_queue(choice.figures.queue_seconds);
+  if (timed()) parts_.metrics.observe_queue(choice.figures.queue_seconds);
   if (parts_.on_admitted) parts_.on_admitted();
   begin();
 }
@@ -115,7 +116,8 @@ void LiveRequest::hear_token(Choice& choice) {
   choice.first_token = now;
   choice.figures.first_token_seconds = since_arrival(now);
   choice.figures.prompt_seconds = seconds_between(choice.admitted.value_or(now), now);
-  if (!std::exchange(first_token_, true)) parts_.metrics.observe_first_token(choice.figures.first_token_seconds);
+  if (!std::exchange(first_token_, true) && timed())
+    parts_.metrics.observe_first_token(choice.figures.first_token_seconds);
 }
 
 void LiveRequest::hear_round(Choice& choice, const Round& round) {
@@ -130,7 +132,7 @@ void LiveRequest::hear_round(Choice& choice, const Round& round) {
 // The gap between two things that a client hears, shared by the tokens of the second.
 void LiveRequest::observe_gap(Choice& choice) {
   const Time now = ServiceClock::now();
-  if (choice.last_told && choice.untold_tokens > 0)
+  if (choice.last_told && choice.untold_tokens > 0 && timed())
     parts_.metrics.observe_tokens(seconds_between(*choice.last_told, now), choice.untold_tokens);
   choice.last_told = now;
   choice.untold_tokens = 0;
@@ -175,7 +177,7 @@ void LiveRequest::end_choice(Choice& choice, const AnswerEnd& end) {
   parts_.metrics.observe_choice(finish_reason(ended.end), ended.figures.prompt_tokens, ended.figures.completion_tokens);
   begin();
   const bool last = untold_ == 1;
-  if (last) parts_.metrics.observe_request(since_arrival(ServiceClock::now()));
+  if (last && timed()) parts_.metrics.observe_request(since_arrival(ServiceClock::now()));
   request_.listener->ended(choice.plan->index, std::move(ended));
   --untold_;
   complete_ = silent_ = last;

@@ -80,6 +80,9 @@ class LiveRequest {
   void end_choice(Choice& choice, const AnswerEnd& end);
   ChoiceFigures figures(const Choice& choice, const GenerateResult& result) const;
   void observe_gap(Choice& choice);
+  // Nothing is where a device only stands in for another; seconds are 0 there.
+  bool timed() const;
+  double seconds_between(Time from, Time to) const;
   double since_arrival(Time time) const;
 
   ServiceRequest request_;

@@ -39,6 +39,7 @@ class AscendDevice final : public Device {
   bool prefers_dense_mask() const override { return true; }
   bool needs_dense_mask() const override { return true; }
   bool multiplies_hidden_keys() const override { return true; }
+  bool is_stand_in() const override { return is_fake(card_->api()); }
 
  private:
   // Contexts belong to threads, so every call from outside of a step sets it.

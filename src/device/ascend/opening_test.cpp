@@ -26,6 +26,7 @@ TEST_F(AscendOpening, SaysWhatItIs) {
   EXPECT_EQ(device->name(), "ascend (fake)");
   EXPECT_EQ(device->isa(), "Ascend910B4");
   EXPECT_FALSE(device->row_independent());
+  EXPECT_TRUE(device->is_stand_in()) << "it is the fake";
   EXPECT_TRUE(device->prefers_dense_mask() && device->needs_dense_mask() && device->multiplies_hidden_keys());
   EXPECT_EQ(device->row_buckets().front(), 2) << "one row with a mask is silently wrong";
 }

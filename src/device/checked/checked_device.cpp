@@ -89,6 +89,7 @@ class RulesOnADevice final : public CheckedDevice {
   bool multiplies_hidden_keys() const override { return inner_->multiplies_hidden_keys(); }
   // An Ascend device has none.
   RoundOps* round_ops() override { return ascend() || inner_->round_ops() == nullptr ? nullptr : &round_ops_; }
+  bool is_stand_in() const override { return inner_->is_stand_in(); }
 
   const CheckedCounts& counts() const override { return counts_; }
   void verify() override {
