@@ -170,6 +170,11 @@ class Server:
         return float(found.group(1)) if found else 0.0
 
 
+# Histograms of seconds.
+TIMED = ("time_to_first_token_seconds", "inter_token_latency_seconds", "e2e_request_latency_seconds",
+         "request_queue_time_seconds", "step_seconds")
+
+
 def joined(events):
     """The choices of a stream as a response without one would have them."""
     choices = {}
@@ -326,6 +331,27 @@ class Endpoints(unittest.TestCase):
         for line in text.body.splitlines():
             self.assertRegex(line, r"^(# (HELP|TYPE) espalier_\w+ .+|espalier_\w+(\{[^}]*\})? \S+)$")
         self.assertGreater(self.server.metric('request_success_total{finished_reason="length"}'), 0)
+        for name in TIMED:
+            self.assertGreater(self.server.metric(f"{name}_count"), 0, name)
+
+
+class Ascend(unittest.TestCase):
+    """On the recording fake of the API."""
+
+    def test_answers_have_no_times_and_no_rule_is_broken(self):
+        report = Path(PLACE.name) / "fake_report"
+        library = ESPALIER.resolve().parent.parent / "tests" / "ascend_fake" / "libascend_fake.so"
+        with Server("--device", "ascend", "--allow-batch-variance", "--metrics", "--parallel", "2", "--context", "256",
+                    "--draft", "ngram", ESPALIER_ASCEND_LIBRARY=str(library), ASCEND_FAKE_REPORT=str(report)) as server:
+            body = server.complete(prompt="abc abc abc", max_tokens=12, ignore_eos=True, temperature=0).json
+            self.assertEqual(body["usage"]["completion_tokens"], 12)
+            times = [value for name, value in body["timings"].items() if name.endswith(("_ms", "_per_second"))]
+            self.assertEqual((len(times), set(times)), (6, {0}))
+            self.assertEqual(server.metric("generation_tokens_total"), 12)
+            for name in TIMED:
+                self.assertEqual(server.metric(f"{name}_count"), 0, name)
+        found = [line for line in report.read_text().splitlines() if line.startswith(("violation", "alive"))]
+        self.assertEqual(found, [])
 
 
 class Equality(unittest.TestCase):
