@@ -1,0 +1,52 @@
+# -DESPALIER_CANN_INCLUDE=DIR, the include folder of an installed CANN: the target ascend_prototypes compiles, for every
+# function of src/device/ascend/acl.h that a header below DIR declares, an assertion that both prototypes pass the same.
+# A header is found by what it declares, since names of headers change. Nothing of CANN is linked or copied.
+
+set(ESPALIER_CANN_INCLUDE "" CACHE PATH "the include folder of CANN, whose prototypes are then compared with ours")
+if(NOT ESPALIER_CANN_INCLUDE)
+  return()
+endif()
+if(NOT EXISTS ${ESPALIER_CANN_INCLUDE}/acl/acl.h)
+  message(FATAL_ERROR "espalier: ESPALIER_CANN_INCLUDE: ${ESPALIER_CANN_INCLUDE}: expected the folder in which acl/acl.h lies")
+endif()
+
+file(GLOB_RECURSE cann_headers RELATIVE ${ESPALIER_CANN_INCLUDE} ${ESPALIER_CANN_INCLUDE}/acl/*.h
+     ${ESPALIER_CANN_INCLUDE}/aclnn/*.h ${ESPALIER_CANN_INCLUDE}/aclnnop/*.h)
+foreach(header ${cann_headers})
+  file(STRINGS ${ESPALIER_CANN_INCLUDE}/${header} lines REGEX "acl[A-Za-z0-9]+ *\\(")
+  string(REPLACE ";" " " text_${header} "${lines}")
+endforeach()
+
+file(STRINGS ${PROJECT_SOURCE_DIR}/src/device/ascend/prototypes_test.cpp compared REGEX "^ESPALIER_SAME")
+set(cann_includes acl/acl.h)
+set(cann_assertions)
+set(cann_absent)
+foreach(line ${compared})
+  string(REGEX REPLACE "^ESPALIER_SAME_OP\\((.*)\\).*" "aclnn\\1GetWorkspaceSize" symbol "${line}")
+  string(REGEX REPLACE "^ESPALIER_SAME\\((.*)\\).*" "\\1" symbol "${symbol}")
+  set(home)
+  foreach(header ${cann_headers})
+    if(NOT home AND text_${header} MATCHES "[^A-Za-z0-9]${symbol} *\\(")
+      set(home ${header})
+    endif()
+  endforeach()
+  if(home)
+    list(APPEND cann_includes ${home})
+    string(APPEND cann_assertions "${line}\n")
+  else()
+    list(APPEND cann_absent ${symbol})
+  endif()
+endforeach()
+list(REMOVE_DUPLICATES cann_includes)
+list(TRANSFORM cann_includes REPLACE "(.+)" "#include <\\1>\n")
+string(JOIN "" cann_includes ${cann_includes})
+file(CONFIGURE OUTPUT ascend_prototypes.cpp CONTENT
+     "@cann_includes@#define ESPALIER_THEIRS(name) ::name\n#include \"device/ascend/testing/prototypes.h\"\n@cann_assertions@" @ONLY)
+if(cann_absent)
+  message(STATUS "espalier: not declared below ${ESPALIER_CANN_INCLUDE}: ${cann_absent}")
+endif()
+
+add_library(ascend_prototypes OBJECT ${CMAKE_CURRENT_BINARY_DIR}/ascend_prototypes.cpp)
+target_include_directories(ascend_prototypes SYSTEM PRIVATE ${ESPALIER_CANN_INCLUDE})
+target_link_libraries(ascend_prototypes PRIVATE espalier_flags)
+set_target_properties(ascend_prototypes PROPERTIES UNITY_BUILD OFF)
