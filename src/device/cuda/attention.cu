@@ -321,7 +321,6 @@ __host__ __device__ constexpr int shared_floats(int dim) {
 // fixed_dim: the head size where tiles are staged; 0: any
 template <typename Element, int fixed_dim>
 __global__ void __launch_bounds__(kKeys) attention_kernel(const __grid_constant__ AttentionCall call, Left left) {
-  wait_for_earlier_kernels();
   __shared__ std::int32_t slots[kKeys];
   __shared__ std::int32_t counts[kKeys + 1];
   const std::int64_t r = blockIdx.z;
@@ -333,6 +332,7 @@ __global__ void __launch_bounds__(kKeys) attention_kernel(const __grid_constant_
   float* const only_tile = q + kMostHeads * dim;
   const TileKeys keys =
       call.tables.mask == nullptr ? list_slots(call, r, tile, slots) : mask_slots(call, r, tile, slots, counts);
+  wait_for_earlier_kernels();
   if (keys.count == 0 && tile != 0) return;  // tile 0 without keys: of a row that sees none, whose output is NaN
   for (int i = thread; i < heads.count * dim; i += kKeys) q[i] = call.q[(r * call.heads + heads.first) * dim + i];
   __syncthreads();

@@ -106,6 +106,10 @@ inline void multiply_bytes_16(int (&c)[4], std::uint32_t a0, std::uint32_t a1, s
 
 template <typename... Parameters, typename... Arguments>
 void launch(Queue queue, const char* name, void (*kernel)(Parameters...), const Launch& how, Arguments... arguments) {
+  // All kernels alike: a multiprocessor has to be empty before it shares out its memory in another way.
+  check_cuda(
+      cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared),
+      name);
   constexpr std::size_t kWithoutAsking = 48 << 10;
   if (how.shared_bytes > kWithoutAsking)
     check_cuda(
@@ -130,8 +134,10 @@ __device__ inline void settle(float& a, float& b) {
 }
 
 // Every kernel calls one of these before it reads or writes what others may have written or read: the kernels before it
-// in the queue have then ended. The next one may come and wait in its turn from here on, or only when this one ends:
-// where the blocks of this one do not fill the GPU evenly, those of the next would crowd where there is room.
+// in the queue have then ended. (Before it calls them, all but the one ahead of it have: that is enough for the tables
+// of a step and for weights, which nobody writes so late.) The next one may come and wait in its turn from here on, or
+// only when this one ends: where the blocks of this one do not fill the GPU evenly, those of the next would crowd where
+// there is room.
 __device__ inline void wait_and_hold_the_next_back() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");

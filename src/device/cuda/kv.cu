@@ -23,28 +23,28 @@ __global__ void write_kernel(const float* from, const std::int32_t* slot, std::i
 // A row for each y of the grid: one pair of elements of a head of q or k a thread, then one element of v.
 template <typename Element>
 __global__ void rotate_kernel(RotateAndWrite call) {
-  wait_for_earlier_kernels();
   const std::int64_t r = blockIdx.y;
   const auto half = static_cast<int>(call.half), heads = static_cast<int>(call.heads);
   const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x),
             width = static_cast<int>(call.kv_heads) * 2 * half;
   const int pairs = (heads + static_cast<int>(call.kv_heads)) * half;
+  const int head = i / half, j = i % half, k_head = head - heads;
+  const std::int64_t place = call.position[r] * call.half + j, slot = call.slot[r];
+  const float c = call.cosine[place], s = call.sine[place];
+  wait_for_earlier_kernels();
   if (i < pairs) {
-    const int head = i / half, j = i % half, k_head = head - heads;
-    const std::int64_t place = call.position[r] * call.half + j;
     float* const p =
         k_head >= 0 ? call.k + r * width + k_head * 2 * half + j : call.q + (r * call.heads + head) * 2 * half + j;
-    const float a = p[0], b = p[half], c = call.cosine[place], s = call.sine[place];
+    const float a = p[0], b = p[half];
     const float first = fmaf(a, c, -(b * s)), second = fmaf(b, c, a * s);
     p[0] = first;
     p[half] = second;
     if (k_head < 0) return;
-    auto* const stored = reinterpret_cast<typename Element::Stored*>(call.kv_k) + std::int64_t{call.slot[r]} * width +
-                         k_head * 2 * half + j;
+    auto* const stored = reinterpret_cast<typename Element::Stored*>(call.kv_k) + slot * width + k_head * 2 * half + j;
     stored[0] = Element::round(first);
     stored[half] = Element::round(second);
   } else if (i - pairs < width) {
-    reinterpret_cast<typename Element::Stored*>(call.kv_v)[std::int64_t{call.slot[r]} * width + i - pairs] =
+    reinterpret_cast<typename Element::Stored*>(call.kv_v)[slot * width + i - pairs] =
         Element::round(call.v[r * width + i - pairs]);
   }
 }

@@ -146,20 +146,12 @@ bool OpQueue::quantised_by_what_waits(ConstView x, std::byte* quantised) {
            attention != nullptr && attention->call.dim % 32 == 0 && same_rows(attention->out, x))
     cuda::attention(queue_, attention->call, attention->scratch, quantised);
   else if (const auto* linear = std::get_if<Linear>(&waiting_);
-           linear != nullptr && linear->quantised == quantised && same_rows(linear->x, x) && !writes_to(*linear, x))
+           linear != nullptr && linear->quantised == quantised && same_rows(linear->x, x))
     return true;
   else
     return false;
   waiting_ = Nothing{};
   return true;
-}
-
-bool OpQueue::writes_to(const Linear& linear, ConstView x) {
-  const float *const begin = floats(x), *const end = begin + (x.dim(0) - 1) * x.row_stride() + x.row_elements();
-  return std::ranges::any_of(linear.parts, [&](const LinearPart& part) {
-    const float* const last = part.y.data + (part.y.rows - 1) * part.y.stride + part.y.columns;
-    return part.y.data < end && begin < last;
-  });
 }
 
 void OpQueue::linear(ConstView x, std::span<const Projection> projections) {

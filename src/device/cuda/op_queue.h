@@ -77,7 +77,6 @@ class OpQueue {
   // Whether x lies there quantised when what waits is done: a kernel makes it and quantises it, or what waits is a
   // linear that reads it too.
   bool quantised_by_what_waits(ConstView x, std::byte* quantised);
-  static bool writes_to(const Linear& linear, ConstView x);
   void launch_linear(const Linear& linear);
   static void launch(Queue queue, const Rotations::One& rotation);
 

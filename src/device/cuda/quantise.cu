@@ -42,13 +42,14 @@ __global__ void swiglu_quantise_kernel(const float* x, Rows y, QuantisedRows qua
 // One row by one block of threads.
 __global__ void __launch_bounds__(kMostThreads)
     norm_quantise_kernel(const float* x, const float* w, float eps, Rows y, QuantisedRows quantised) {
+  const std::int64_t r = blockIdx.x, first = threadIdx.x;
+  const float first_weight = first < y.columns ? w[first] : 0.0f;  // on its way while others still work
   wait_for_earlier_kernels();
-  const std::int64_t r = blockIdx.x;
   const float* const row = x + r * y.columns;
   const float s = rms_factor(row, y.columns, eps);
   for (std::int64_t block = threadIdx.x / kWarp; block < quantised.blocks; block += blockDim.x / kWarp) {
     const std::int64_t c = block * kBlock + threadIdx.x % kWarp;
-    const float value = (row[c] * s) * w[c];
+    const float value = (row[c] * s) * (c == first ? first_weight : w[c]);
     y.data[r * y.stride + c] = value;
     quantise_block(value, r, block, quantised);
   }

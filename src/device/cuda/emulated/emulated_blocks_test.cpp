@@ -57,6 +57,33 @@ TEST_P(EmulatedBlocks, LinearsHaveTheSameBitsWithLittleSharedMemory) {
   }
 }
 
+TEST_P(EmulatedBlocks, ALinearBehindALinearOverTheSameRowsInAStepHasItsOwnBits) {
+  const auto device = make_emulated_cuda_device();
+  const Shape shape{3, 40, 512};
+  const std::vector<std::byte> first = random_weight(shape), second = random_weight(shape);
+  const std::vector<float> rows = random_rows(shape);
+  const WeightPart parts[2] = {{GetParam(), shape.outputs, shape.inputs, first},
+                               {GetParam(), shape.outputs, shape.inputs, second}};
+  const std::unique_ptr<const Weight> weights[2] = {device->load_weight({&parts[0], 1}),
+                                                    device->load_weight({&parts[1], 1})};
+  const Tensor x = device->tensor(DType::f32, {shape.rows, shape.inputs}),
+               ys[2] = {device->tensor(DType::f32, {shape.rows, shape.outputs}),
+                        device->tensor(DType::f32, {shape.rows, shape.outputs})};
+  upload<float>(*device, rows, x);
+  const auto recordings = device->make_recordings();
+  device->step(*recordings, {}, [&] {
+    for (int i = 0; i < 2; ++i) {
+      const Projection projection{weights[i].get(), {}, ys[i]};
+      device->linear(x, {&projection, 1});
+    }
+  });
+  for (int i = 0; i < 2; ++i) {
+    std::vector<float> got(static_cast<std::size_t>(shape.rows * shape.outputs));
+    download<float>(*device, ys[i], got);
+    EXPECT_EQ(got, outputs(*device, shape, i == 0 ? first : second, rows)) << i;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Formats, EmulatedBlocks,
                          ::testing::Values(DType::q4_0, DType::q4_1, DType::q5_0, DType::q5_1, DType::q8_0, DType::q4_k,
                                            DType::q5_k, DType::q6_k),
