@@ -351,6 +351,7 @@ class Ascend(unittest.TestCase):
             for name in TIMED:
                 self.assertEqual(server.metric(f"{name}_count"), 0, name)
         found = [line for line in report.read_text().splitlines() if line.startswith(("violation", "alive"))]
+        report.unlink()
         self.assertEqual(found, [])
 
 

@@ -14,7 +14,8 @@
 //
 // and one download: path, choices, tree and scores. Trees of a fixed shape, Medusa's among them, differ in the tables
 // of GrowLevel alone, which are uploaded once. When an answer ends (a stop token, a limit, a text) the host decides,
-// from the path: what was committed behind the end is cut off there by whoever owns the tables.
+// from the path: what was committed behind the end is cut off there by whoever owns the tables. A draft model catches
+// up by rows of plain text from its own place on, for which there is no op yet.
 //
 // Rules for all of them
 //  - An op is a struct: its operands, and numbers that belong to the recording. i32 where nothing else is said.
@@ -130,8 +131,9 @@ struct RankGuesses {
 // A tree that grows to its best: W = F * branch, entry[w] = w / branch, rank[w] = w % branch, no list. (Growth that
 // ends early because the tree is settled yields the same tree: what would follow is never chosen.) A tree of a fixed
 // shape: the shape's rows of the level by parent and rank, and listed those with children.
-// nodes: C >= 1 + W   root, levels: [S]   entry: [W], ascending, in [0, F)   rank: [W], not negative, ascending below
-// an entry   frontier, guess_row: [S, F]   listed: [N], in [C - W, C), or empty   next: [S, N], or empty: not wanted
+// nodes: C >= 1 + W, in level 1 C = 1 + W   root, levels: [S]   entry: [W], ascending, in [0, F)   rank: [W], not
+// negative, ascending below an entry   frontier, guess_row: [S, F]   listed: [N], in [C - W, C), or empty   next: [S,
+// N], or empty: not wanted
 struct GrowLevel {
   NodeTables nodes;
   ConstView root;
@@ -178,6 +180,8 @@ struct ChooseRows {
 //   input: seed[s] if its parent is the root, else s * prior_rows + row[s, parent] - 1 - prior_offset: where the pass
 //   before, of prior_rows rows for each tree from prior_offset on, has its parent
 // A row that is not there has the slot of its place and the sequence; all else is 0.
+// window: the teacher's. The tree rows of a head with a window all begin at the same place, whatever their depth: that
+// is their `begin`, without a window here.
 // nodes: [S, C]   listed: [S, F], or empty   first, root_position, begin: [S]   seed: [S]; empty without inputs
 struct PlaceRows {
   NodeTables nodes;
@@ -210,15 +214,16 @@ inline constexpr std::int64_t kRankedTokens = 1024;
 // The teacher's choice at every row, without penalties, bias or bans. Row r belongs to tree s = r / M, and position[r]
 // is that of its token. x counts NaN as minus infinity, m = max x. Where m is not finite, the row is broken.
 // temperature[s] = 0: the lowest id that has m. Else, with t[j] = (x[j] - m) / temperature[s] and the ids of finite t
-// ranked by (t descending, id ascending), w[j] = exp(t[j]), all sums in double, starting with all ids kept:
+// ranked by (t descending, id ascending), w[j] = exp_f32(t[j]) (base/math.h), all sums in double, starting with all
+// ids kept:
 //   top_k > 0: the first top_k are kept
 //   top_p < 1: the fewest first ones whose w, added in the order of ranks, reach top_p * total, at least one
 //   min_p > 0: the first ones as long as w >= min_p, at least one
 //   total: of the kept ids, w[j] to lane j mod 256, ids ascending, lanes added in halves 128, 64, ..., 1
 //   the choice: in the order of ranks, the first at which the sum of w exceeds u * total; or the last before w is 0, or
 //   before there are no more;   u = uniform(seed[s], position[r] + 1) (base/random.h)
-// If that depends on which id has a rank of kRankedTokens or more, the row is undecided. Rows that are not decided
-// have the lowest id that has m.
+// If a cut or the choice has to look at an id with a rank of kRankedTokens or more, the row is undecided. Rows that
+// are not decided have the lowest id that has m.
 // logits: f32 [S * M, n], may be strided   position, token, state: [S * M]   temperature, top_p, min_p: f32 [S]
 // top_k: [S]   seed: [S, 2], the low word first
 struct ChooseTokens {
@@ -239,8 +244,9 @@ struct ChooseTokens {
 // The walk along each tree: from row 0 on, as long as a child carries the token chosen at a row, to that child.
 // path[s, j]: the rows visited, count[s] of them, then the last one again; last[s] = s * M + the last one;
 // token[s]: the choice there, which no step has seen yet; outcome[s]: decided. If a row on the way is not decided, the
-// walk ends there with that row's state as the outcome, count 0 and path 0: nothing of the round is committed.
-// tree: [S, M]   choice, state: [S * M]   path: [S, L], L above the depth of every tree   others: [S]
+// walk ends there with that row's state as the outcome, count 0, path 0, last and token those of row 0: nothing of the
+// round is committed, and the host repeats it. A broken row too: it may lie behind the end of the answer, where the
+// host never looks. tree: [S, M]   choice, state: [S * M]   path: [S, L], L above the depth of every tree   others: [S]
 struct WalkTrees {
   NodeTables tree;
   ConstView choice, state;

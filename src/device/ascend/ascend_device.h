@@ -45,7 +45,7 @@ struct Options {
   std::int64_t most_graphs = 256;                     // each takes streams, of which a card has fewer than 2000
   std::size_t staging_bytes = std::size_t{32} << 20;  // pinned memory for copies
   std::size_t arena_bytes = std::size_t{16} << 20;    // of each of three that grow: workspaces and scratch
-  std::int32_t timeout_ms = 600'000;                  // of a synchronisation
+  std::int32_t timeout_ms = 600'000;                  // of a synchronisation; events are waited for without one
   std::function<void(std::string_view)> remark = {};  // a line that a user should see: something is not as asked for
 };
 

@@ -1,5 +1,7 @@
 #include "device/ascend/card.h"
 
+#include <utility>
+
 #include "base/error.h"
 #include "device/ascend/errors.h"
 
@@ -83,9 +85,9 @@ void Card::record(AclEvent event) {
 }
 
 void Card::wait_for(AclEvent event) {
-  failed_ = true;
+  const bool had_failed = std::exchange(failed_, true);
   call(*api_, api_->aclrtSynchronizeEvent, event);
-  failed_ = false;
+  failed_ = had_failed;
 }
 
 void Card::settle() noexcept {

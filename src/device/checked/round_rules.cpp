@@ -147,8 +147,7 @@ class RoundRules {
     expect_below("count", table(count), path.dim(1) + 1);
   }
 
-  // Whether the table has a column for every row above a node, each in a place of its own, and the pass before had the
-  // parent.
+  // Whether the table has a column for every row above a node, and the pass before had the parent.
   void check_rows_above(const PlaceRows& op, std::int64_t s) const {
     const Table parent = table(op.nodes.parent), row = table(op.nodes.row), first = table(op.first);
     for (std::int64_t n = 0; n < op.nodes.nodes(); ++n)

@@ -195,5 +195,20 @@ TEST_P(ManyKernelsConformance, ManyRowsOfManyOutputs) {
     expect_conforming(random_.values(rows * weight.inputs), {weight}, rows);
 }
 
+// So many chunks that what kernels fetch ahead goes round, and on a card so many groups that a warp has one to itself.
+TEST_P(ManyKernelsConformance, ManyInputs) {
+  const bool emulated = std::get<0>(GetParam()).name.find("emulated") != std::string::npos;
+  const std::int64_t beyond_a_chunk = traits(type()).block_elements == 256 ? 0 : 96;
+  std::vector<HostWeight> weights;
+  const auto add = [&](std::int64_t outputs, std::int64_t inputs) {
+    weights.push_back({.inputs = inputs + beyond_a_chunk});
+    weights.back().stack(random_, type(), outputs);
+  };
+  emulated ? add(40, 2560) : add(100, 10240);
+  if (!emulated) add(17000, 1024);
+  for (const HostWeight& weight : weights)
+    for (std::int64_t rows : {1, 5, 12, 40}) expect_conforming(random_.values(rows * weight.inputs), {weight}, rows);
+}
+
 }  // namespace
 }  // namespace espalier

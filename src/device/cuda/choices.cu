@@ -37,7 +37,7 @@ __device__ std::uint64_t largest_of_block(std::uint64_t key, std::uint64_t* shar
 }
 
 __global__ void __launch_bounds__(kThreads) argmax_kernel(ConstRows x, std::int32_t* id) {
-  wait_for_earlier_kernels();
+  wait_and_hold_the_next_back();  // which may look ids up before it waits
   __shared__ std::uint64_t shared[kThreads / kWarp];
   const float* const row = x.data + blockIdx.x * x.stride;
   std::uint64_t best = 0;
@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(kThreads) argmax_kernel(ConstRows x, std::int3
 // One after the other: the largest of those behind the last one. A thread looks through its elements again only when
 // its own was taken.
 __global__ void __launch_bounds__(kThreads) top_k_kernel(ConstRows x, std::int64_t k, float* value, std::int32_t* id) {
-  wait_for_earlier_kernels();
+  wait_and_hold_the_next_back();  // which may look ids up before it waits
   __shared__ std::uint64_t shared[kThreads / kWarp];
   const float* const row = x.data + blockIdx.x * x.stride;
   std::uint64_t last = ~std::uint64_t{0}, own = last;

@@ -134,8 +134,9 @@ __device__ inline void settle(float& a, float& b) {
 }
 
 // Every kernel calls one of these before it reads or writes what others may have written or read: the kernels before it
-// in the queue have then ended. (Before it calls them, all but the one ahead of it have: that is enough for the tables
-// of a step and for weights, which nobody writes so late.) The next one may come and wait in its turn from here on, or
+// in the queue have then ended. (Before it calls them, all but the one ahead of it have, since every block of threads
+// waits before it ends. That is enough for the tables of a step and for weights: who may write those holds the next
+// kernel back.) The next one may come and wait in its turn from here on, or
 // only when this one ends: where the blocks of this one do not fill the GPU evenly, those of the next would crowd where
 // there is room.
 __device__ inline void wait_and_hold_the_next_back() {

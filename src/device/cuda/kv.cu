@@ -20,12 +20,12 @@ __global__ void write_kernel(const float* from, const std::int32_t* slot, std::i
   if (i < rows * width) memory[slot[i / width] * width + i % width] = Element::round(from[i]);
 }
 
-// A row for each y of the grid: one pair of elements of a head of q or k a thread, then one element of v.
+// A row for each x of the grid: one pair of elements of a head of q or k a thread, then one element of v.
 template <typename Element>
 __global__ void rotate_kernel(RotateAndWrite call) {
-  const std::int64_t r = blockIdx.y;
+  const std::int64_t r = blockIdx.x;
   const auto half = static_cast<int>(call.half), heads = static_cast<int>(call.heads);
-  const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x),
+  const int i = static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x),
             width = static_cast<int>(call.kv_heads) * 2 * half;
   const int pairs = (heads + static_cast<int>(call.kv_heads)) * half;
   const int head = i / half, j = i % half, k_head = head - heads;
@@ -85,7 +85,7 @@ void rotate_and_write(Queue queue, DType type, const RotateAndWrite& call) {
   const std::int64_t for_row = (call.heads + 3 * call.kv_heads) * call.half;
   with_element(type, [&](auto element) {
     launch(queue, "rope", rotate_kernel<decltype(element)>,
-           {{blocks_for(for_row, kThreads), static_cast<unsigned>(call.rows), 1}, kThreads}, call);
+           {{static_cast<unsigned>(call.rows), blocks_for(for_row, kThreads), 1}, kThreads}, call);
   });
 }
 

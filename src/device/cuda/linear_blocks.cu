@@ -61,7 +61,8 @@ struct FewRows {
   static constexpr int kFit = kMostBytes / (kWarps * kSlotBytes);
   static constexpr int kSlots = kFit < 2 ? 2 : kFit < 4 ? kFit : 4;
   static constexpr int kBytes = kWarps * kSlots * (kSlotBytes + static_cast<int>(sizeof(std::uint64_t)));
-  static_assert(static_cast<std::size_t>(kBytes) <= (small ? kSmallSharedBytes : kLargeSharedBytes));
+  static constexpr int kPassedOnBytes = relay == 1 ? 0 : tiles * kWarps / relay * LaneShare<columns>::kSums * kWarp * 4;
+  static_assert(static_cast<std::size_t>(kBytes + kPassedOnBytes) <= (small ? kSmallSharedBytes : kLargeSharedBytes));
 };
 
 // The ring of one warp whose lanes fetch 16 bytes each.

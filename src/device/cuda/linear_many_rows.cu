@@ -13,19 +13,19 @@
 namespace espalier::cuda {
 namespace {
 
-// groups of outputs x stacks of `tiles` tiles of rows, a warp each. small: for cards with little shared memory, or
-// without copies of many bytes
-template <DType type, int groups, int stacks, int tiles, bool small>
+// groups of outputs x stacks of `tiles` tiles of rows, a warp each.
+template <DType type, int groups, int stacks, int tiles>
 struct Share {
   static constexpr int kTiles = stacks * tiles, kWarps = groups * stacks, kThreads = kWarps * kWarp;
   static constexpr int kStageBytes = groups * piece_bytes(type) + kTiles * kTileChunkBytes;
   static constexpr int kFit = static_cast<int>(kSmallSharedBytes) / kStageBytes;
   static constexpr int kStages = kFit < 4 ? kFit : 4;
   static constexpr int kBytes = kStages * (kStageBytes + static_cast<int>(sizeof(std::uint64_t)));
-  static_assert(kStages >= 2);
+  static_assert(kStages >= 2 && static_cast<std::size_t>(kBytes) <= kSmallSharedBytes);
 };
 
-// Where a warp stands in its block of threads, and what it fetches.
+// Where a warp stands in its block of threads, and what it fetches. small: for cards with little shared memory, or
+// without copies of many bytes
 template <typename Share, DType type, int groups, int stacks, bool small>
 class Stages {
  public:
@@ -138,7 +138,7 @@ __device__ void add_pair(const ChunkWeights<type, 2>& weights, int pair, int blo
 
 template <DType type, int groups, int stacks, int tiles, bool small>
 __global__ void __launch_bounds__(groups* stacks* kWarp, 2) many_rows_kernel(const __grid_constant__ BlockLinear call) {
-  using Share = Share<type, groups, stacks, tiles, small>;
+  using Share = Share<type, groups, stacks, tiles>;
   const int lane = static_cast<int>(threadIdx.x % kWarp);
   const Stages<Share, type, groups, stacks, small> stages(call, static_cast<int>(threadIdx.x / kWarp), lane);
   float sum[tiles][4];
@@ -179,7 +179,7 @@ __global__ void __launch_bounds__(groups* stacks* kWarp, 2) many_rows_kernel(con
 
 template <DType type, int groups, int stacks, int tiles, bool small>
 void launch_many(Queue queue, const BlockLinear& call) {
-  using Share = Share<type, groups, stacks, tiles, small>;
+  using Share = Share<type, groups, stacks, tiles>;
   launch(queue, "linear", many_rows_kernel<type, groups, stacks, tiles, small>,
          {{blocks_for(call.groups, groups), blocks_for(call.rows, Share::kTiles * kRowTile), 1},
           Share::kThreads,

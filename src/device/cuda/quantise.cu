@@ -12,12 +12,12 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kMostThreads = 1024;
 
-// A row for each y of the grid, a block of it a warp.
+// A row for each x of the grid, a block of it a warp.
 struct Unit {
   std::int64_t r, block, column;
   __device__ Unit() {
-    r = blockIdx.y;
-    block = blockIdx.x * (kThreads / kWarp) + threadIdx.x / kWarp;
+    r = blockIdx.x;
+    block = blockIdx.y * (kThreads / kWarp) + threadIdx.x / kWarp;
     column = block * kBlock + threadIdx.x % kWarp;
   }
 };
@@ -60,7 +60,7 @@ QuantisedRows rows_at(std::byte* quantised, std::int64_t rows, std::int64_t inpu
 }
 
 Launch a_warp_each(std::int64_t rows, std::int64_t inputs) {
-  return {{blocks_for(inputs / kBlock, kThreads / kWarp), static_cast<unsigned>(rows), 1}, kThreads};
+  return {{static_cast<unsigned>(rows), blocks_for(inputs / kBlock, kThreads / kWarp), 1}, kThreads};
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <random>
@@ -158,12 +159,17 @@ struct RunningBlock {
   std::unique_ptr<std::max_align_t[]> shared;
   std::size_t shared_bytes = 0;
   const std::function<void()>* body = nullptr;
+  std::exception_ptr failure;  // of a thread
   std::minstd_rand random{1};
 };
 RunningBlock block;
 
 void run_fibre() {
-  (*block.body)();
+  try {
+    (*block.body)();
+  } catch (...) {  // there is nobody below it on this stack
+    block.failure = std::current_exception();
+  }
   block.current->done = true;
   espalier_switch_stack(&block.current->top, block.scheduler);
   std::abort();  // nobody runs it again
@@ -230,6 +236,7 @@ void run_block(std::size_t threads) {
       espalier_switch_stack(&block.scheduler, fibre->top);
       moved = true;
       if (fibre->done) --left;
+      if (block.failure) std::rethrow_exception(std::exchange(block.failure, nullptr));
     }
     if (!moved) throw std::logic_error("cuda on the host: threads of a block wait for each other for ever");
   }

@@ -33,9 +33,6 @@ struct alignas(8) uint2 {
 struct alignas(16) uint4 {
   unsigned x, y, z, w;
 };
-struct alignas(8) float2 {
-  float x, y;
-};
 struct alignas(16) float4 {
   float x, y, z, w;
 };
@@ -51,10 +48,10 @@ extern dim3 blockDim, gridDim;
 
 namespace espalier::cuda_on_host {
 
-// Throws where a block wants more shared memory than every card has.
 struct SharedBytes {
   std::size_t wanted, most;  // by a block, and that one can have
 };
+// Throws where a block wants more shared memory than it can have.
 void run_grid(dim3 grid, dim3 block, SharedBytes shared, const std::function<void()>& thread);
 std::byte* dynamic_shared_memory();
 void barrier_of_block();
