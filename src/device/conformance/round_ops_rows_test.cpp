@@ -165,8 +165,9 @@ TEST_P(RoundRowsConformance, TheTeachersRowsAreThoseOfTheTrees) {
     for (std::size_t s = 0; s < trees.size(); ++s)
       of_step.push_back({&trees[s], tensorize(trees[s], sequences.prefix[s]), sequences.branches[s].id()});
     const BlockTables& blocks = sequences.cache().tables();
+    const HostTables host_tables = read.tables();
     if (full) {
-      ASSERT_NO_THROW(check_step(read.tables(), of_step, {}, blocks, limits));
+      ASSERT_NO_THROW(check_step(host_tables, of_step, {}, blocks, limits));
     }
     const Ints numbers = tables.rows();
     for (std::int64_t s = 0; s < count; ++s)
@@ -186,7 +187,7 @@ TEST_P(RoundRowsConformance, TheTeachersRowsAreThoseOfTheTrees) {
           for (const std::int32_t above : own.tensors.ancestors(row))
             if (first + (*own.tree)[above].depth >= expected.begin) expected.ancestors.push_back(first + above);
         }
-        const StepRows checked(read.tables(), s * rows + r, own.branch, blocks, limits, own.tensors);
+        const StepRows checked(host_tables, s * rows + r, own.branch, blocks, limits, own.tensors);
         ASSERT_NO_THROW(checked.check_row(0, expected)) << "row " << r << " of tree " << s;
       }
   }
@@ -330,6 +331,7 @@ TEST_P(RoundRowsConformance, AHeadCatchesUpWithThePath) {
     const Ints inputs = out.input.values(), features = feature.values(), seeds = seed.values();
     const StepLimits limits;
     const TreeTensors shown;
+    const HostTables host_tables = read.tables();
     for (std::int64_t s = 0; s < count; ++s) {
       const auto tree = static_cast<std::size_t>(s);
       EXPECT_EQ(seeds[tree], s * length + std::max(counts[tree], 1) - 1);
@@ -344,7 +346,7 @@ TEST_P(RoundRowsConformance, AHeadCatchesUpWithThePath) {
                       .place = place,
                       .begin = std::max(begins[tree], window == 0 ? 0 : place - window),
                       .end = place};
-        const StepRows checked(read.tables(), s * length + j, sequences.branches[tree].id(), sequences.cache().tables(),
+        const StepRows checked(host_tables, s * length + j, sequences.branches[tree].id(), sequences.cache().tables(),
                                limits, shown);
         ASSERT_NO_THROW(checked.check_row(0, expected)) << "row " << j << " of tree " << s;
         EXPECT_EQ(read.sequence[r], s);
