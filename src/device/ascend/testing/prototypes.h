@@ -7,6 +7,17 @@
 
 #include "device/ascend/acl.h"
 
+#ifndef ESPALIER_THEIRS  // a file that compares nothing: structs of nobody
+namespace espalier::ascend::nobody {
+struct aclTensor;
+struct aclTensorList;
+struct aclScalar;
+struct aclIntArray;
+struct aclOpExecutor;
+}  // namespace espalier::ascend::nobody
+#define ESPALIER_THEIRS(name) nobody::name
+#endif
+
 namespace espalier::ascend {
 
 struct OpaqueTensor;
