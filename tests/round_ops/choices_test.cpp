@@ -9,7 +9,7 @@
 #include "base/random.h"
 #include "decode/accept.h"
 #include "decode/sampler.h"
-#include "device/conformance/round_tables.h"
+#include "round_ops/round_tables.h"
 #include "tree/testing/random_tree.h"
 
 namespace espalier {

@@ -13,8 +13,8 @@
 #include "decode/draft_tree.h"
 #include "decode/step_invariants.h"
 #include "decode/top_guesses.h"
-#include "device/conformance/round_tables.h"
 #include "device/reference/reference_device.h"
+#include "round_ops/round_tables.h"
 #include "tree/testing/tokens_to.h"
 
 namespace espalier {

@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "decode/top_guesses.h"
-#include "device/conformance/round_tables.h"
+#include "round_ops/round_tables.h"
 
 namespace espalier {
 namespace {

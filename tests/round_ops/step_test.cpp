@@ -12,8 +12,8 @@
 #include "decode/sampler.h"
 #include "decode/top_guesses.h"
 #include "device/conformance/recording_device.h"
-#include "device/conformance/round_tables.h"
 #include "device/cpu/cpu_device.h"
+#include "round_ops/round_tables.h"
 #include "tree/dynamic_growth.h"
 
 namespace espalier {

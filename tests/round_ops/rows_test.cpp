@@ -8,8 +8,8 @@
 #include "base/random.h"
 #include "cache/kv_cache.h"
 #include "decode/step_invariants.h"
-#include "device/conformance/round_tables.h"
 #include "device/reference/reference_device.h"
+#include "round_ops/round_tables.h"
 #include "tree/testing/random_tree.h"
 #include "tree/tree_tensors.h"
 

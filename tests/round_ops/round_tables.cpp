@@ -1,4 +1,4 @@
-#include "device/conformance/round_tables.h"
+#include "round_ops/round_tables.h"
 
 #include <gtest/gtest.h>
 
