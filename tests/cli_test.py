@@ -351,17 +351,27 @@ class Modes(unittest.TestCase):
         mode, options, tokens = self.options("--draft", "oracle")
         self.assertEqual((mode, options), ("performance", {
             "attention": "fused", "cache": "shared", "reorder": "fast", "mask": "list", "checked": "off",
-            "invariants": False}))
+            "invariants": False, "round_route": "host"}))
         mode, options, same = self.options("--draft", "oracle", "--mode", "reference")
         self.assertEqual((mode, options), ("reference", {
             "attention": "eager", "cache": "replicate", "reorder": "full", "mask": "dense", "checked": "plain",
-            "invariants": True}))
+            "invariants": True, "round_route": "host"}))
         self.assertEqual(same, tokens)
         mode, options, same = self.options("--draft", "oracle", "--mode", "eager-aligned")
         self.assertEqual((mode, options["attention"], options["mask"], options["cache"]),
                          ("eager-aligned", "eager", "dense", "shared"))
         self.assertEqual(same, tokens)
         self.assertEqual(self.options("--draft", "oracle", "--checked=ascend", "--invariants")[2], tokens)
+
+    def test_rounds_that_stay_on_the_device_change_no_token(self):
+        drafted = ["--draft", "model", "--draft-model", MODEL]
+        _, options, tokens = self.options(*drafted, "--round-route", "host")
+        self.assertEqual(options["round_route"], "host")
+        _, options, same = self.options(*drafted, "--round-route", "device")
+        self.assertEqual((options["round_route"], same), ("device", tokens))
+        result = generate("--draft", "ngram", "--round-route", "device", "hello")
+        self.assertEqual((result.returncode, result.stdout, result.stderr.count("\n")), (2, "", 1), result.stderr)
+        self.assertIn("--round-route device: rounds of ngram", result.stderr)
 
     def test_a_flag_beats_the_environment_which_beats_the_mode(self):
         variables = {"ESPALIER_MODE": "reference", "ESPALIER_ATTENTION": "fused", "ESPALIER_REORDER": "fast"}
@@ -386,8 +396,8 @@ class Modes(unittest.TestCase):
 
     def test_verbose_tells_what_holds(self):
         result = generate("-v", "-n", "2", "hello", environment={"ESPALIER_REORDER": "full"})
-        self.assertIn("mode performance: attention fused, cache shared, reorder full, mask auto, checked off, "
-                      "invariants off\n", result.stderr)
+        self.assertIn("mode performance: attention fused, cache shared, reorder full, mask auto, round route auto, "
+                      "checked off, invariants off\n", result.stderr)
 
 
 class Compare(unittest.TestCase):
@@ -487,6 +497,8 @@ class Usage(unittest.TestCase):
         self.refused("--logit-bias: expected ID=VALUE", *given, "--logit-bias", "x=1", "hello")
         self.refused("--kv", *given, "--kv", "f8", "hello")
         self.refused("--device", *given, "--device", "tpu", "hello")
+        self.refused("--activations", *given, "--activations", "f8", "hello")
+        self.refused("--activations bf16: only with --device cuda, on cpu", *given, "--device", "cpu", "--activations", "bf16", "hello")
         self.refused("--checked", *given, "--checked=everything", "hello")
         self.refused("--context", *given, "--context", "100000", "hello")
         self.refused("the context holds 16", *given, "--context", "16", "hello " * 50)

@@ -20,6 +20,12 @@ std::vector<std::int32_t> repeated(std::span<const std::int32_t> tokens, std::si
   return all;
 }
 
+// Whether a model has the bits of the contract on a device, which may add float weights in an order of its own.
+bool has_pinned_order(const Device& device, const Transformer& model) {
+  return !model.weights().float_linears ||
+         (device.float_order() == kContractFloatOrder && device.activations() == kContractActivations);
+}
+
 }  // namespace
 
 std::string digest(std::span<const float> values) {
@@ -42,14 +48,16 @@ Digests tiny_model_digests(Device& device) {
     const auto tokens = golden_tokens(folder / "golden.safetensors", "tokens");
     auto& entry = all["tiny " + family];
     const Transformer model = load_transformer(device, folder);
-    for (DType kv : {DType::f32, DType::f16, DType::bf16}) {
-      const ForwardRun run = run_forward(model, tokens, {.kv_type = kv});
-      entry["logits, kv " + std::string(name(kv))] = digest(run.logits);
-      entry["kv " + std::string(name(kv))] = sha256(run.kv);
+    if (has_pinned_order(device, model)) {
+      for (DType kv : {DType::f32, DType::f16, DType::bf16}) {
+        const ForwardRun run = run_forward(model, tokens, {.kv_type = kv});
+        entry["logits, kv " + std::string(name(kv))] = digest(run.logits);
+        entry["kv " + std::string(name(kv))] = sha256(run.kv);
+      }
+      const ForwardRun longer = run_forward(model, repeated(tokens, 300));
+      entry["logits, 300 positions"] = digest(longer.logits);
+      entry["kv, 300 positions"] = sha256(longer.kv);
     }
-    const ForwardRun longer = run_forward(model, repeated(tokens, 300));
-    entry["logits, 300 positions"] = digest(longer.logits);
-    entry["kv, 300 positions"] = sha256(longer.kv);
     const Transformer quantised = load_transformer(device, folder, {.weights = WeightMode::q8_0});
     entry["logits, weights q8_0"] = digest(run_forward(quantised, tokens).logits);
   }

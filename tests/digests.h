@@ -19,6 +19,7 @@ std::string digest(std::span<const float> values);
 // digests.json, whose arithmetic must be that of this program.
 Digests pinned_digests();
 
+// Those of float weights only where the device adds them as the contract does.
 Digests tiny_model_digests(Device& device);
 Digests default_model_digests(Device& device);  // needs the default model
 

@@ -158,6 +158,7 @@ class SettingDraw {
     std::vector<std::string> chosen = {first};
     while (draw(random_, 0, 3) == 0) chosen.push_back(pick(random_, kDrafters));
     for (const std::string& kind : chosen) note(kind);
+    if (chosen.size() == 1) draw_route(chosen[0]);
     const auto seed = random_();
     const int window = draw(random_, 0, 1) * draw(random_, 1, 20);
     std::vector<double> profile;
@@ -170,6 +171,21 @@ class SettingDraw {
                            profile, answers));
       return set;
     };
+  }
+
+  // Half of the settings whose rounds may stay on the device, with what else that takes.
+  void draw_route(const std::string& drafter) {
+    DecoderOptions& decoder = setting_.decoder;
+    Device& device = company_.teacher.device();
+    if (device.round_ops() == nullptr || drafter == "ngram" || drafter == "oracle" || drafter == "hostile" ||
+        draw(random_, 0, 1) || max_rows(setting_.speculation.tree) == 1)
+      return;
+    decoder.round_route = RoundRoute::device;
+    decoder.attention = AttentionOp::fused;
+    decoder.mask = MaskChoice::list;
+    decoder.kv.reorder = Reorder::fast;
+    decoder.invariants = false;
+    note("resident");
   }
 
   // Of the batch that a drafter serves.
@@ -292,6 +308,7 @@ struct Tally {
   std::int64_t rounds = 0;     // with a tree: those of one row are plain decoding
   std::int64_t wide = 0;       // of more than 16 rows
   std::int64_t deep = 0;       // in which the teacher's window begins inside the tree
+  std::int64_t resident = 0;   // that stayed on the device
   std::int64_t in_blocks = 0;  // of a teacher with blocks
   std::int64_t accepted = 0, tokens = 0;
   std::int64_t reused = 0;  // tokens of prompts
@@ -337,6 +354,7 @@ GenerateRequest to_generate(Random& random, Device& device, const JudgedRequest&
     if (round.tree.size() > 1) ++tally.rounds;
     if (round.tree.size() > 16) ++tally.wide;
     if (tally.window > 0 && round.tree.depth() >= tally.window) ++tally.deep;
+    if (round.resident) ++tally.resident;
     tally.accepted += round.accepted();
     EXPECT_TRUE(caps.drafts || round.tree.size() == 1);
     EXPECT_TRUE(caps.nodes == 0 || round.tree.size() <= caps.nodes);
@@ -437,12 +455,13 @@ TEST_P(Lossless, EveryWayOfDecodingGivesTheJudgesTokensAndCache) {
     const std::int64_t before = tally.rounds;
     for (std::size_t i = 0; i <= kDrafters.size(); ++i) {
       const bool plain = i == kDrafters.size();
-      const Setting setting = SettingDraw(random, *company, answers, static_cast<int>(requests.size()), kv_type,
-                                          context, kDrafters[i % kDrafters.size()])
-                                  .take();
+      Setting setting = SettingDraw(random, *company, answers, static_cast<int>(requests.size()), kv_type, context,
+                                    kDrafters[i % kDrafters.size()])
+                            .take();
       SCOPED_TRACE(::testing::Message() << "seed " << test.seed << ", scenario " << scenario << "." << i << ", "
                                         << name(model) << ", " << requests.size()
                                         << " requests: " << setting.description);
+      if (plain) setting.decoder.round_route = RoundRoute::host;
       Batch batch(company->teacher, setting.decoder, plain ? Speculation{} : setting.speculation);
       const std::int64_t free = batch.cache().free_positions();
       expect_verdicts(random, batch, requests, verdicts, tally);
@@ -460,9 +479,11 @@ TEST_P(Lossless, EveryWayOfDecodingGivesTheJudgesTokensAndCache) {
   for (const auto& [finish, count] : tally.by_finish) finishes += fmt::format(" {} {}", finish, count);
   fmt::print("{} rounds with a tree, {} of more than 16 rows, {} deeper than the window\n", tally.rounds, tally.wide,
              tally.deep);
+  fmt::print("{} of these rounds stayed on the device\n", tally.resident);
   fmt::print("{} drafted tokens accepted, {} tokens; ended by{}\n", tally.accepted, tally.tokens, finishes);
   fmt::print("{} of these rounds with a teacher in blocks, of {} formats; {} tokens of prompts reused\n",
              tally.in_blocks, tally.formats.size(), tally.reused);
+  EXPECT_TRUE(tally.resident > 0 || device->round_ops() == nullptr || test.rounds < kCpuRounds / 4);
   expect_replays(*device);
 }
 

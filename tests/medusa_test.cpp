@@ -93,7 +93,10 @@ class MedusaGolden : public ::testing::TestWithParam<std::tuple<HeadGolden, std:
           }
       }
     }
-    const float allowed = golden_floats(golden().golden, bound)[0];
+    // The bounds are those of float inputs. Terms of 16 bits are less exact, as hidden states of an engine's teacher
+    // are.
+    const bool terms = device_->activations() != kContractActivations;
+    const float allowed = golden_floats(golden().golden, terms ? "bound.engine.logits" : bound)[0];
     EXPECT_LE(largest, allowed);
     std::cout << golden().name << ": logits differ by " << largest << " (" << bound << " " << allowed << ")\n";
   }

@@ -33,6 +33,8 @@ struct OpenOptions {
   std::string device = "cpu";
   std::string kv = "f16";        // element type of the KV memory: "f16", "bf16" or "f32"
   std::string weights = "file";  // as in the file, widened to "f32", or quantised to "q8_0"
+  // What a GPU takes the inputs of float weights as: "two-terms" of 16 bits, or one, "bf16"; empty: the device's own.
+  std::string activations = {};
   // Draft heads that were trained for the model are found in these folders.
   std::vector<std::filesystem::path> head_folders = {};
   // Where measured step times and hashes of files are kept for later runs; empty: nowhere, they are found out again.

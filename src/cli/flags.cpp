@@ -103,6 +103,12 @@ void add_engine_flags(CLI::App& app, EngineFlags& flags) {
       ->check(CLI::IsMember({"file", "f32", "q8_0"}))
       ->default_str("file")
       ->type_name("TYPE");
+  app.add_option_function<std::string>(
+         "--activations", [&options](const std::string& word) { options.activations = parse_activations(word); },
+         "inputs of float weights on a GPU: two terms of 16 bits, or one (bf16), faster for many rows and less exact")
+      ->check(CLI::IsMember({"two-terms", "bf16"}))
+      ->default_str("two-terms")
+      ->type_name("TYPE");
   app.add_option("-c,--context", options.context,
                  "positions of the context; 0: what the model was made for, at most " + std::to_string(kDefaultContext))
       ->check(CLI::NonNegativeNumber)

@@ -24,6 +24,7 @@ constexpr ModeWords kModeWords[] = {
     {"--cache", nullptr, &F::cache, &R::cache},
     {"--reorder", "ESPALIER_REORDER", &F::reorder, &R::reorder},
     {"--mask", nullptr, &F::mask, &R::mask},
+    {"--round-route", nullptr, &F::round_route, &R::round_route},
 };
 
 }  // namespace
@@ -49,6 +50,10 @@ void add_mode_flags(CLI::App& app, ModeFlags& flags) {
   app.add_option("--reorder", flags.reorder, "how an accepted path is kept: fast, or full: everything is moved")
       ->type_name("NAME");
   app.add_option("--mask", flags.mask, "who sees whom in a tree, as told to the device: auto, dense or list")
+      ->type_name("NAME");
+  app.add_option("--round-route", flags.round_route,
+                 "who drives a round of drafting and verifying: auto (the default), host, or device: one launch, where "
+                 "device and drafter can")
       ->type_name("NAME");
 }
 

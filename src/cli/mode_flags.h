@@ -23,6 +23,7 @@ struct ModeFlags {
   std::optional<std::string> cache = {};
   std::optional<std::string> reorder = {};
   std::optional<std::string> mask = {};
+  std::optional<std::string> round_route = {};
 };
 void add_mode_flags(CLI::App& app, ModeFlags& flags);
 

@@ -29,16 +29,17 @@ std::string modes_complaint(const ModeFlags& flags, const Variables& variables =
 }
 
 std::vector<std::string> values(const ModeOptions& o) {
-  return {o.device, o.checked, o.invariants, o.attention, o.cache, o.reorder, o.mask};
+  return {o.device, o.checked, o.invariants, o.attention, o.cache, o.reorder, o.mask, o.round_route};
 }
 
 TEST(Modes, EachModeIsThePresetOfTheTableInDocs) {
-  EXPECT_THAT(values(resolve({})), testing::ElementsAre("auto", "off", "off", "fused", "shared", "fast", "auto"));
+  EXPECT_THAT(values(resolve({})),
+              testing::ElementsAre("auto", "off", "off", "fused", "shared", "fast", "auto", "auto"));
   EXPECT_EQ(values(resolve({.mode = "performance"})), values(resolve({})));
   EXPECT_THAT(values(resolve({.mode = "reference"})),
-              testing::ElementsAre("reference", "plain", "on", "eager", "replicate", "full", "dense"));
+              testing::ElementsAre("reference", "plain", "on", "eager", "replicate", "full", "dense", "host"));
   EXPECT_THAT(values(resolve({.mode = "eager-aligned"})),
-              testing::ElementsAre("auto", "off", "off", "eager", "shared", "fast", "dense"));
+              testing::ElementsAre("auto", "off", "off", "eager", "shared", "fast", "dense", "auto"));
 }
 
 TEST(Modes, AFlagBeatsTheEnvironmentWhichBeatsTheMode) {
@@ -62,7 +63,7 @@ TEST(Modes, AnyPartOfAPresetCanBeTurnedOff) {
                                        .invariants = "off",
                                        .attention = "fused",
                                        .mask = "list"});
-  EXPECT_THAT(values(options), testing::ElementsAre("cpu", "off", "off", "fused", "replicate", "full", "list"));
+  EXPECT_THAT(values(options), testing::ElementsAre("cpu", "off", "off", "fused", "replicate", "full", "list", "host"));
 }
 
 TEST(Modes, AVariableSetToNothingCountsAsNotSet) {

@@ -27,8 +27,9 @@ void check_suite_flags(const CLI::App& app, const SuiteFlags& flags);
 // What is asked for, settings read as read_setting does.
 SuiteRequest suite_request(const SuiteFlags& flags);
 
-// The flags of a setting on top of a request. Drafting flags, --attention, --cache, --reorder, --mask and --ignore-eos
-// can be set. Throws InputError "where: ..." for any other, and for values that the flags refuse.
+// The flags of a setting on top of a request. Drafting flags, --attention, --cache, --reorder, --mask,
+// --round-route and --ignore-eos can be set. Throws InputError "where: ..." for any other, and for values that the
+// flags refuse.
 EvalRequest read_setting(EvalRequest request, std::span<const std::string> words, const std::string& where);
 
 }  // namespace espalier

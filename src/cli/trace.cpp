@@ -111,11 +111,16 @@ std::string turn_text(std::int64_t index, const TracedTurn& turn, const PieceWor
 
 std::string round_facts(const TracedRound& round) {
   const RoundTimes& times = round.times;
-  std::string text = fmt::format(
-      "\n{} attention, {} mask; KV bytes copied: {} for the branch, {} by the commit\n"
-      "ms: draft {:.3f}, prepare {:.3f}, verify {:.3f}, accept {:.3f}, commit {:.3f}\n",
-      name(round.form.attention), name(round.form.mask), round.kv.branched, round.kv.committed, times.draft * 1000,
-      times.prepare * 1000, times.verify * 1000, times.accept * 1000, times.commit * 1000);
+  std::string text =
+      fmt::format("\n{} attention, {} mask; KV bytes copied: {} for the branch, {} by the commit\n",
+                  name(round.form.attention), name(round.form.mask), round.kv.branched, round.kv.committed);
+  // The stages of a round that stayed on the device are one recording.
+  text += round.resident
+              ? fmt::format("ms: on the device {:.3f}, accept {:.3f}, commit {:.3f}\n", times.verify * 1000,
+                            times.accept * 1000, times.commit * 1000)
+              : fmt::format("ms: draft {:.3f}, prepare {:.3f}, verify {:.3f}, accept {:.3f}, commit {:.3f}\n",
+                            times.draft * 1000, times.prepare * 1000, times.verify * 1000, times.accept * 1000,
+                            times.commit * 1000);
   if (round.budget)
     text +=
         fmt::format("chosen rows: {} in the step, estimated at {:.3f} ms, one row at {:.3f} ms{}\n",

@@ -60,7 +60,9 @@ void Answer::tell_reused(std::int64_t positions) {
 void Answer::begin_round() {
   stage = AnswerStage::draft;
   round_path = path.size();
-  drafted = false;
+  drafted = resident = false;
+  asked = 0;
+  passed_over.reset();
   times = {};
 }
 

@@ -59,12 +59,17 @@ struct Answer {
   bool callers_failure = false;  // an exception comes from one of the caller's functions
 
   // Of the round.
-  std::size_t round_path = 0;                 // tokens of the path when it began
-  bool drafts_fit = false;                    // its branch has room for what drafters need
-  bool asks = false;                          // the drafters are worth asking
-  bool drafted = false;                       // they were asked
-  int room = 1;                               // the most rows of a drafted tree
-  std::optional<Candidates> candidates = {};  // what the drafters said, where the rows are chosen
+  std::size_t round_path = 0;                  // tokens of the path when it began
+  bool drafts_fit = false;                     // its branch has room for what drafters need
+  bool asks = false;                           // the drafters are worth asking
+  bool drafted = false;                        // they were asked:
+  SourceSet asked = 0;                         // these of them
+  bool resident = false;                       // it stays on the device
+  int room = 1;                                // the most rows of a drafted tree
+  int levels = 0;                              // likewise, levels
+  double draft_seconds = 0;                    // what drafting took, of all answers together
+  std::optional<Candidates> candidates = {};   // what the drafters said, where the rows are chosen
+  std::optional<Candidates> passed_over = {};  // likewise, in place of whom others drafted
   std::optional<TokenTree> tree = {};
   TreeTensors tensors = {};
   std::optional<Branch> branch = {};

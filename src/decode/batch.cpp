@@ -65,7 +65,8 @@ Batch::Batch(const Transformer& model, const DecoderOptions& options, const Spec
                 .logit_rows = choices_.logit_rows,
                 .invariants = options.invariants}),
       trees_(choices_, static_cast<std::int32_t>(model.config().vocabulary), speculation.trees, clock_),
-      budget_(make_budget(speculation)) {
+      budget_(make_budget(speculation)),
+      resident_(make_resident(options)) {
   for (const std::string& name : drafters()) statistics_.drafters.push_back({.name = name});
 }
 

@@ -24,6 +24,7 @@
 #include "decode/prefix_index.h"
 #include "decode/prompt_sharing.h"
 #include "decode/request.h"
+#include "decode/resident_rounds.h"
 #include "decode/round_budget.h"
 #include "decode/round_trees.h"
 #include "decode/scheduler.h"
@@ -46,6 +47,7 @@ class Batch {
   std::int64_t context() const { return choices_.context; }
   const StepForm& form() const { return choices_.form; }     // as chosen for this device and budget
   const TreeOptions& tree() const { return choices_.tree; }  // likewise
+  bool resident() const { return resident_ != nullptr; }     // rounds stay on the device where they can
   const KvCache& cache() const { return cache_; }
   const PrefixIndex& index() const { return index_; }
   const Budget* budget() const { return budget_.budget(); }  // null: fixed
@@ -129,16 +131,33 @@ class Batch {
   bool open_prompt(PromptPart& part, std::int64_t rows);
   std::vector<Answer*> open_trees(const BatchPlan& plan);
   void open_tree(Answer& answer, std::int64_t rows);
-  void draft(std::span<Answer* const> answers, std::int64_t prompt_rows);
+  void begin_rounds(std::span<Answer* const> answers, std::int64_t prompt_rows);
+  void draft(std::span<Answer* const> answers);
   void run_steps(std::span<Answer* const> answers, std::span<PromptPart> prompts);
   void run_teacher(std::span<Answer* const> answers, std::span<PromptPart> prompts);
   void accept(Answer& answer, const StepOutput& output);
-  void commit(Answer& answer, std::span<const Visit> visits, const StepOutput& output);
+  // What the teacher's step left of a tree's rows.
+  struct RoundFeatures {
+    ConstView taps, hidden;
+    std::int64_t first_tap = 0, first_row = 0;
+    std::span<const std::int32_t> drafted = {};  // as DraftVerdict has it
+    bool lasting = false;  // a round that stayed on the device: the path is in place, and they stay until the next
+  };
+  void commit(Answer& answer, std::span<const Visit> visits, const RoundFeatures& features);
   void tell_round(Answer& answer, std::span<const Visit> visits);
   Round round(const Answer& answer, std::span<const Visit> visits) const;
   void score_prompt(const PromptPart& part);
   void commit_prompt(const PromptPart& part, const StepOutput& output);
   void begin_answer(const PromptPart& part);
+
+  // One step that stays on the device.
+  std::unique_ptr<ResidentRounds> make_resident(const DecoderOptions& options);
+  std::optional<std::size_t> find_resident_drafter() const;
+  bool may_stay_on_device(std::span<Answer* const> answers, std::span<const PromptPart> prompts) const;
+  bool host_promises_more(std::span<Answer* const> answers);
+  void run_resident(std::span<Answer* const> answers);
+  std::vector<ResidentVerdict> launch(std::span<Answer* const> answers);
+  void accept_resident(Answer& answer, const ResidentVerdict& verdict, std::int64_t number);
 
   // After it.
   enum class After { goes_on, leaves };
@@ -159,6 +178,9 @@ class Batch {
   TeacherSteps teacher_;
   RoundTrees trees_;
   RoundBudget budget_;
+  std::size_t resident_drafter_ = 0;              // who drafts in rounds that stay on the device
+  std::unique_ptr<ResidentRounds> resident_;      // null: rounds are driven from the host
+  ResidentChoice resident_shape_;                 // of the last of them
   std::vector<std::unique_ptr<Answer>> answers_;  // in the order of their ids
   RequestId next_id_ = 0;
   LastKeys last_keys_;

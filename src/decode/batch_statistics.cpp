@@ -34,6 +34,12 @@ void BatchStatistics::count_step(std::span<Answer* const> trees, std::span<const
   for (const PromptPart& part : prompts) rows.prompts += part.rows();
 }
 
+void BatchStatistics::count_resident(std::span<Answer* const> trees, std::int64_t rows) {
+  for (const Answer* answer : trees) rows -= answer->tree->size();
+  count_step(trees, {}, rows);
+  ++resident_steps;
+}
+
 void BatchStatistics::count_round(const TokenTree& tree, std::span<const Visit> visits) {
   answer_tokens += std::ssize(visits);
   drafts.count(tree, visits, ~SourceSet{0});

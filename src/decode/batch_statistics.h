@@ -36,11 +36,12 @@ struct RowCounts {
   std::int64_t roots = 0;
   std::int64_t drafts = 0;
   std::int64_t prompts = 0;
-  std::int64_t padding = 0;  // rows that filled a bucket of the device
+  std::int64_t padding = 0;  // rows that filled a bucket of the device, or the shape of a recording
 };
 
 struct BatchStatistics {
   std::int64_t steps = 0;                    // of the teacher, that were not in vain
+  std::int64_t resident_steps = 0;           // of those, in rounds that stayed on the device
   RowCounts rows = {};                       // of those
   double step_seconds = 0;                   // of whole steps of the batch: planning, drafting, computing, telling
   double draft_seconds = 0;                  // of those, drafting
@@ -59,6 +60,8 @@ struct BatchStatistics {
 
   // A step of the teacher has computed these.
   void count_step(std::span<Answer* const> trees, std::span<const PromptPart> prompts, std::int64_t padding);
+  // The same of one that stayed on the device, with rows for the largest trees.
+  void count_resident(std::span<Answer* const> trees, std::int64_t rows);
   void count_round(const TokenTree& tree, std::span<const Visit> visits);
   void count_prompt(const Answer& answer);
 };

@@ -97,8 +97,7 @@ void Batch::open_tree(Answer& answer, std::int64_t rows) {
   answer.kv = {.branched = cache_.counts().bytes_branched - copied};
 }
 
-// The trees of the step.
-void Batch::draft(std::span<Answer* const> answers, std::int64_t prompt_rows) {
+void Batch::begin_rounds(std::span<Answer* const> answers, std::int64_t prompt_rows) {
   if (answers.empty()) return;
   guarded(answers, teacher_, [&] {
     budget_.begin_round(answers, prompt_rows);
@@ -106,17 +105,30 @@ void Batch::draft(std::span<Answer* const> answers, std::int64_t prompt_rows) {
       answer->rest(!answer->asks && answer->rests());
       answer->asks = answer->asks && answer->drafts_fit;
     }
+  });
+}
+
+// The trees of the step.
+void Batch::draft(std::span<Answer* const> answers) {
+  if (answers.empty()) return;
+  guarded(answers, teacher_, [&] {
     trees_.grow(answers, drafters_, budget_);
     statistics_.draft_seconds += answers[0]->times.draft;
   });
 }
 
-// Trees and prompts that do not fit one step of the device take several.
+// What decodes alone may stay on the device, everything else is driven from here. Trees and prompts that do not fit one
+// step of the device take several.
 void Batch::run_steps(std::span<Answer* const> answers, std::span<PromptPart> prompts) {
-  draft(answers, rows_of(prompts));
+  begin_rounds(answers, rows_of(prompts));
+  const bool resident = may_stay_on_device(answers, prompts);
+  const bool host = !resident || host_promises_more(answers);
   std::vector<Answer*> left;
   for (Answer* answer : answers)
     if (!answer->failure) left.push_back(answer);
+  if (!host && !left.empty()) return run_resident(left);
+  if (!resident) draft(left);
+  std::erase_if(left, [](const Answer* answer) { return answer->failure != nullptr; });
   std::size_t tree = 0, prompt = 0;
   while (tree < left.size() || prompt < prompts.size()) {
     const std::size_t first_tree = tree, first_prompt = prompt;
@@ -164,27 +176,29 @@ void Batch::accept(Answer& answer, const StepOutput& output) {
       },
       [&](std::int32_t) { return answer.finish.has_value(); });
   answer.stage = AnswerStage::commit;
-  commit(answer, visits, output);
+  commit(answer, visits,
+         {.taps = output.taps, .hidden = output.hidden, .first_tap = answer.first_tap, .first_row = answer.first_row});
   answer.times.commit = clock.lap();
   tell_round(answer, visits);
 }
 
-void Batch::commit(Answer& answer, std::span<const Visit> visits, const StepOutput& output) {
+void Batch::commit(Answer& answer, std::span<const Visit> visits, const RoundFeatures& features) {
   const std::int64_t prefix = answer.length;
-  for (std::size_t i = 0; answer.drafted && i < answer.drafts.size(); ++i) {
-    if (!answer.guesses(i)) continue;
-    answer.drafts[i]->end_round({*answer.tree, visits, *answer.branch});
+  for (std::size_t i = 0; i < answer.drafts.size(); ++i) {
+    if ((answer.asked >> i & 1) == 0) continue;
+    answer.drafts[i]->end_round({*answer.tree, visits, *answer.branch, features.drafted});
     answer.result.prediction += answer.drafts[i]->take_prediction_counts();
   }
-  teacher_.commit(answer, visits);
+  features.lasting ? teacher_.commit_in_place(answer, visits) : teacher_.commit(answer, visits);
   std::vector<std::int32_t> taps;
-  for (const Visit& visit : visits) taps.push_back(static_cast<std::int32_t>(answer.first_tap + visit.node));
+  for (const Visit& visit : visits) taps.push_back(static_cast<std::int32_t>(features.first_tap + visit.node));
   answer.tell({.begin = prefix,
                .tokens = answer.committed().subspan(static_cast<std::size_t>(prefix)),
-               .taps = output.taps,
+               .taps = features.taps,
                .rows = taps,
-               .hidden = output.hidden,
-               .hidden_row = answer.first_row + visits.back().node});
+               .hidden = features.hidden,
+               .hidden_row = features.first_row + visits.back().node,
+               .lasting = features.lasting});
   publish(answer, PrefixIndex::Tail::keep, After::goes_on);
 }
 
@@ -207,7 +221,8 @@ Round Batch::round(const Answer& answer, std::span<const Visit> visits) const {
           .times = answer.times,
           .budget = budget_.told(answer, teacher_.step_rows()),
           .kv = answer.kv,
-          .form = form()};
+          .form = form(),
+          .resident = answer.resident};
 }
 
 void Batch::score_prompt(const PromptPart& part) {

@@ -53,11 +53,31 @@ Candidates rescored(const Candidates& candidates, const AcceptanceEstimate& esti
   Candidates scored(candidates[0].token);
   for (int id = 1; id < candidates.size(); ++id) {
     const Candidate& candidate = candidates[id];
-    const double p = estimate[id];
-    const double score = p > 0 ? log_f64(p) : -std::numeric_limits<double>::infinity();
-    scored.add(candidate.parent, {.token = candidate.token, .score = score, .sources = candidate.sources});
+    scored.add(candidate.parent,
+               {.token = candidate.token, .score = score_of(estimate[id]), .sources = candidate.sources});
   }
   return scored;
+}
+
+// The guesses of all sequences, best first, and how many of them pay.
+struct Offer {
+  std::vector<AcceptanceEstimate> estimates;
+  std::vector<Guess> guesses;
+  GuessChoice choice;
+};
+
+Offer offer_of(std::span<const DraftOfSequence> drafts, const Calibration& calibration, const StepOffer& step) {
+  Offer offer{.estimates = std::vector<AcceptanceEstimate>(drafts.size()), .guesses = {}, .choice = {}};
+  for (std::size_t sequence = 0; sequence < drafts.size(); ++sequence) {
+    offer.estimates[sequence].extend(*drafts[sequence].candidates, calibration);
+    const std::vector<Guess> own = guesses_of(drafts[sequence], offer.estimates[sequence], static_cast<int>(sequence));
+    offer.guesses.insert(offer.guesses.end(), own.begin(), own.end());
+  }
+  if (drafts.size() > 1) std::ranges::sort(offer.guesses, better);
+  std::vector<GuessChance> chances;
+  for (const Guess& guess : offer.guesses) chances.push_back({guess.accepted, guess.sequence});
+  offer.choice = best_guesses(chances, step);
+  return offer;
 }
 
 void follow(double& mean, double value, double memory) {
@@ -132,23 +152,21 @@ std::size_t Budget::affordable_rows() const {
   return static_cast<std::size_t>(std::ranges::upper_bound(step_seconds_, most) - step_seconds_.begin());
 }
 
-std::vector<TokenTree> Budget::cut(std::span<const DraftOfSequence> drafts, double draft_seconds) {
-  std::vector<AcceptanceEstimate> estimates(drafts.size());
-  std::vector<Guess> guesses;
-  for (std::size_t sequence = 0; sequence < drafts.size(); ++sequence) {
-    estimates[sequence].extend(*drafts[sequence].candidates, calibration_);
-    const std::vector<Guess> own = guesses_of(drafts[sequence], estimates[sequence], static_cast<int>(sequence));
-    guesses.insert(guesses.end(), own.begin(), own.end());
-  }
-  if (drafts.size() > 1) std::ranges::sort(guesses, better);
-  std::vector<GuessChance> chances;
-  for (const Guess& guess : guesses) chances.push_back({guess.accepted, guess.sequence});
-  const GuessChoice choice = best_guesses(chances, {.step_seconds = step_seconds_,
-                                                    .draft_seconds = draft_seconds,
-                                                    .roots = static_cast<int>(drafts.size()),
-                                                    .prompt_rows = round_.prompt_rows,
-                                                    .affordable = static_cast<int>(affordable_rows_)});
+StepOffer Budget::step_offer(std::int64_t roots, double draft_seconds) const {
+  return {.step_seconds = step_seconds_,
+          .draft_seconds = draft_seconds,
+          .roots = static_cast<int>(roots),
+          .prompt_rows = round_.prompt_rows,
+          .affordable = static_cast<int>(affordable_rows_)};
+}
 
+double Budget::rate(std::span<const DraftOfSequence> drafts) const {
+  return offer_of(drafts, calibration_, step_offer(std::ssize(drafts), 0)).choice.rate;
+}
+
+std::vector<TokenTree> Budget::cut(std::span<const DraftOfSequence> drafts, double draft_seconds) {
+  const auto [estimates, guesses, choice] =
+      offer_of(drafts, calibration_, step_offer(std::ssize(drafts), draft_seconds));
   std::vector<int> kept(drafts.size(), 1);
   for (const Guess& guess : std::span(guesses).first(static_cast<std::size_t>(choice.guesses)))
     ++kept[static_cast<std::size_t>(guess.sequence)];

@@ -15,6 +15,7 @@
 
 #include "decode/calibration.h"
 #include "decode/draft_tree.h"
+#include "decode/row_choice.h"
 #include "decode/step_times.h"
 
 namespace espalier {
@@ -101,6 +102,9 @@ class Budget {
   // The trees of the round, one for each sequence: of all guesses together the best that pay. Scores become log p.
   std::vector<TokenTree> cut(std::span<const DraftOfSequence> drafts, double draft_seconds);
 
+  // The tokens per second of a step with these guesses, which took no time, cut to what pays.
+  double rate(std::span<const DraftOfSequence> drafts) const;
+
   // What the walk over a drafted tree said of all candidates.
   void learn(const Candidates& candidates, std::span<const Visit> visits);
   // A step of the round took `seconds`; before its rows lie `context` positions on the average.
@@ -120,6 +124,7 @@ class Budget {
     double best_child = 1;  // likewise: the chance of the best guess below an expanded node, given the node
   };
 
+  StepOffer step_offer(std::int64_t roots, double draft_seconds) const;
   // Of the step times those of steps that the round may take.
   std::span<const double> affordable_seconds() const { return std::span(step_seconds_).first(affordable_rows_); }
   std::size_t affordable_rows() const;

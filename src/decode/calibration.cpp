@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "base/math.h"
 
@@ -84,6 +85,10 @@ void Calibration::fit(Curve& curve) {
 const Calibration::Curve* Calibration::find(SourceSet sources) const {
   const auto curve = std::ranges::find(curves_, sources, &std::pair<SourceSet, Curve>::first);
   return curve == curves_.end() ? nullptr : &curve->second;
+}
+
+double score_of(double probability) {
+  return probability > 0 ? log_f64(probability) : -std::numeric_limits<double>::infinity();
 }
 
 double conditional_probability(const Candidates& candidates, int id) {

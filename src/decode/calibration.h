@@ -48,6 +48,9 @@ class Calibration {
   std::vector<std::pair<SourceSet, Curve>> curves_;  // a handful
 };
 
+// The score of a path that is accepted with this probability.
+double score_of(double probability);
+
 // The conditional probability that a candidate came with: its score against its parent's.
 double conditional_probability(const Candidates& candidates, int id);
 

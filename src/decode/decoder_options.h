@@ -19,6 +19,9 @@
 namespace espalier {
 
 enum class MaskChoice { automatic, dense, list };
+// Where the turns of a round are taken: by the host, level by level, or by the device, in one launch
+// (resident_rounds.h). The same text either way.
+enum class RoundRoute { automatic, host, device };
 
 struct DecoderOptions {
   std::int64_t context = 0;  // positions of each sequence; 0: what the model was made for
@@ -31,6 +34,7 @@ struct DecoderOptions {
   double stall_seconds = 0.1;  // that a step in which somebody decodes may always take
   AttentionOp attention = AttentionOp::fused;
   MaskChoice mask = MaskChoice::automatic;
+  RoundRoute round_route = RoundRoute::automatic;
   KvOptions kv = {};
   bool invariants = false;  // check tables, masks and slots of every tree before its launch
 };

@@ -24,7 +24,8 @@ std::int64_t expanded_rows(const TreeOptions& tree) {
 }
 
 std::int64_t branch_rows(const TreeOptions& tree) {
-  return std::max<std::int64_t>(max_rows(tree), 1 + expanded_rows(tree));
+  // A round that stays on the device has a row for every position that the last one may have committed.
+  return std::max<std::int64_t>({max_rows(tree), 1 + expanded_rows(tree), tree.depth + 1});
 }
 
 std::int64_t most_guesses(const TreeOptions& tree) {
@@ -34,6 +35,11 @@ std::int64_t most_guesses(const TreeOptions& tree) {
     case TreeShape::dynamic: return tree.branch == 0 ? tree.expand : tree.branch;
   }
   return 1;
+}
+
+std::int64_t candidate_nodes(const TreeOptions& tree) {
+  if (tree.shape == TreeShape::fixed) return tree.choices->size();
+  return 1 + most_guesses(tree) * (1 + (tree.depth - 1) * widest_level(tree));
 }
 
 std::int64_t draft_step_rows(const Device& device, const TreeOptions& tree, int sequences) {

@@ -16,6 +16,8 @@ std::int64_t expanded_rows(const TreeOptions& tree);
 std::int64_t branch_rows(const TreeOptions& tree);
 // The most guesses a node is asked for.
 std::int64_t most_guesses(const TreeOptions& tree);
+// The most nodes that are guessed for a tree, the root included.
+std::int64_t candidate_nodes(const TreeOptions& tree);
 // Rows of a draft step: a whole level of so many sequences, or a part of a prefill.
 std::int64_t draft_step_rows(const Device& device, const TreeOptions& tree, int sequences);
 

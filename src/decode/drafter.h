@@ -24,6 +24,8 @@
 
 namespace espalier {
 
+class ResidentDrafter;
+
 // What a drafter wants to know of the teacher's inside. The state after the final norm needs no wish: it is there
 // wherever the teacher was asked for logits.
 struct FeatureWishes {
@@ -31,7 +33,7 @@ struct FeatureWishes {
 };
 
 // Positions that have just been committed, or computed once more for their features. Views of the device are valid
-// during the call only.
+// during the call only, unless they are said to last.
 struct CommittedRows {
   std::int64_t begin = 0;                // the first position
   std::span<const std::int32_t> tokens;  // of positions begin, begin + 1, ...
@@ -39,6 +41,7 @@ struct CommittedRows {
   std::span<const std::int32_t> rows;    // the row of `taps` of every position
   ConstView hidden;                      // f32 [m, hidden]; empty where the last position has none (inside a prefill)
   std::int64_t hidden_row = 0;           // the row of the last position
+  bool lasting = false;                  // the views are valid until the next round that stays on the device
 
   // Without the positions before `first`.
   CommittedRows from(std::int64_t first) const;
@@ -64,6 +67,9 @@ struct DraftVerdict {
   const TokenTree& tree;
   std::span<const Visit> visits;  // root first: the path that is about to be committed
   Branch& branch;                 // to be told what the drafter's memory keeps
+  // Of a round that stayed on the device, for each node: 1 + the number of its place behind the first of the round in
+  // the drafter's memory; 0: it has none.
+  std::span<const std::int32_t> drafted = {};
 
   // The accepted tokens below the root.
   std::vector<std::int32_t> accepted() const;
@@ -139,6 +145,10 @@ class Drafter {
   virtual std::unique_ptr<DraftSequence> open(SequenceId sequence, std::span<const std::int32_t> prompt) = 0;
   // One draft pass over all jobs, which are in the same level of the same round.
   virtual std::vector<Guesses> expand(std::span<const DraftJob> jobs) = 0;
+  // Whether its guesses come from the host alone, in next to no time.
+  virtual bool guesses_on_host() const { return false; }
+  // What it does inside of rounds that stay on the device; null: it cannot.
+  virtual ResidentDrafter* resident() { return nullptr; }
 };
 
 using DrafterSet = std::vector<std::unique_ptr<Drafter>>;
@@ -150,6 +160,7 @@ class LoneSequence : public DraftSequence {
 };
 class LoneDrafter : public Drafter {
  public:
+  bool guesses_on_host() const override { return true; }
   std::vector<Guesses> expand(std::span<const DraftJob> jobs) override;
 };
 

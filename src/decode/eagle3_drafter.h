@@ -48,16 +48,18 @@ class Eagle3Drafter final : public Drafter {
   std::int64_t round_rows() const override { return 1 + tree_rows_; }
   std::unique_ptr<DraftSequence> open(SequenceId sequence, std::span<const std::int32_t> prompt) override;
   std::vector<Guesses> expand(std::span<const DraftJob> jobs) override;
+  ResidentDrafter* resident() override;
 
  private:
   class Sequence;
+  class Resident;
 
   std::int64_t positions() const { return options_.context + branch_rows(options_.tree); }
   bool starts_cold_anywhere() const;
   std::int64_t padding(std::int64_t rows) const;
   std::int64_t ring_rows() const { return waiting_rows_ + padding(waiting_rows_); }
   std::int64_t first_output() const { return options_.sequences * waiting_rows_ + padding(step_rows_); }
-  void copy_rows(ConstView from, std::span<const std::int32_t> rows, const Tensor& to, std::int64_t first);
+  void copy_rows(ConstView from, std::span<const std::int32_t> rows, View to, std::int64_t first);
   void fuse(std::span<const std::int32_t> taps);
   Guesses run_step(std::span<const Row> rows, int branch, const StepCheck& check);
   void keep_outputs(const Eagle3Output& output, std::span<const Row> rows);
@@ -77,6 +79,8 @@ class Eagle3Drafter final : public Drafter {
   Tensor vectors_;  // [.., hidden]: the fused features of a pass, then the outputs of the round
   Tensor index_;    // i32, of a copy into these
   std::vector<int> free_rings_;
+  std::vector<Sequence*> open_;
+  std::unique_ptr<Resident> resident_;
   std::int64_t outputs_ = 0;  // of the round so far
 };
 

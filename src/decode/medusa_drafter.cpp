@@ -4,39 +4,30 @@
 #include <utility>
 
 #include "base/error.h"
+#include "decode/medusa_resident.h"
+#include "decode/medusa_sequence.h"
 
 namespace espalier {
 
-// One row of hidden states, and what the heads say of it.
-class MedusaDrafter::Sequence final : public DraftSequence {
- public:
-  Sequence(MedusaDrafter& drafter, std::int32_t row) : drafter_(&drafter), row_(row) {}
-  ~Sequence() override { drafter_->free_rows_.push_back(row_); }
-
-  // The state that comes next belongs to another position: the last token before a round is always computed.
-  bool reused(std::span<const std::int32_t>) override { return has_hidden_ = false; }
-  void committed(const CommittedRows& rows) override;
-  void begin_round(const DraftRound&) override { guesses_.clear(); }
-
-  bool has_hidden() const { return has_hidden_; }
-  std::int32_t row() const { return row_; }
-  void hear(Guesses guesses) { guesses_ = std::move(guesses); }
-  Guesses expand(const DraftJob& job) const;
-
- private:
-  MedusaDrafter* drafter_;
-  std::int32_t row_;
-  bool has_hidden_ = false;
-  Guesses guesses_;  // of every head in this round
-};
-
 void MedusaDrafter::Sequence::committed(const CommittedRows& rows) {
   has_hidden_ = !rows.hidden.empty();
+  lasting_row_.reset();
   if (!has_hidden_) return;
-  Device& device = drafter_->head_->device();
   const auto row = static_cast<std::int32_t>(rows.hidden_row);
-  upload<std::int32_t>(device, std::span(&row, 1), drafter_->index_);
-  device.gather_rows(rows.hidden, drafter_->index_, drafter_->hidden_.view.rows(row_, 1));
+  if (!rows.lasting) return drafter_->copy_state(rows.hidden, row, drafter_->hidden_, row_);
+  lasting_ = rows.hidden;
+  lasting_row_ = row;
+}
+
+void MedusaDrafter::Sequence::save_lasting() {
+  if (const auto row = std::exchange(lasting_row_, {})) drafter_->copy_state(lasting_, *row, drafter_->hidden_, row_);
+}
+
+std::int32_t MedusaDrafter::Sequence::resident_row(const LastingFeatures& features, std::int64_t entry) {
+  check(has_hidden_, "medusa: a round without a hidden state");
+  if (lasting_row_) return *lasting_row_;
+  drafter_->copy_state(drafter_->hidden_, row_, features.hidden, entry);
+  return static_cast<std::int32_t>(entry);
 }
 
 Guesses MedusaDrafter::Sequence::expand(const DraftJob& job) const {
@@ -77,6 +68,17 @@ MedusaDrafter::MedusaDrafter(const MedusaHead& head, int branch, int sequences)
 
 MedusaDrafter::~MedusaDrafter() = default;
 
+ResidentDrafter* MedusaDrafter::resident() {
+  if (!resident_) resident_ = std::make_unique<Resident>(*this);
+  return resident_.get();
+}
+
+void MedusaDrafter::copy_state(ConstView from, std::int32_t row, View to, std::int64_t to_row) {
+  Device& device = head_->device();
+  upload<std::int32_t>(device, std::span(&row, 1), index_);
+  device.gather_rows(from, index_, to.rows(to_row, 1));
+}
+
 std::unique_ptr<DraftSequence> MedusaDrafter::open(SequenceId, std::span<const std::int32_t>) {
   check(!free_rows_.empty(), "medusa: more than {} sequences at once", hidden_.view.dim(0));
   const std::int32_t row = free_rows_.back();
@@ -99,7 +101,10 @@ std::vector<Guesses> MedusaDrafter::expand(std::span<const DraftJob> jobs) {
 // All heads on the states of these: what they say holds for every level of the round.
 void MedusaDrafter::run_heads(std::span<Sequence* const> sequences) {
   std::vector<std::int32_t> rows;
-  for (const Sequence* sequence : sequences) rows.push_back(sequence->row());
+  for (Sequence* sequence : sequences) {
+    sequence->save_lasting();
+    rows.push_back(sequence->row());
+  }
   Guesses guesses = top_.read(head_->forward(hidden_, rows, workspace_), most_,
                               {.target_ids = head_->target_ids(), .logit_scale = head_->logit_scale()});
   const auto stride = static_cast<std::size_t>(bucket_for(head_->device(), std::ssize(rows)));

@@ -21,10 +21,13 @@ class MedusaDrafter final : public Drafter {
   int max_depth() const override { return static_cast<int>(head_->heads()); }
   std::unique_ptr<DraftSequence> open(SequenceId sequence, std::span<const std::int32_t> prompt) override;
   std::vector<Guesses> expand(std::span<const DraftJob> jobs) override;
+  ResidentDrafter* resident() override;
 
  private:
   class Sequence;
+  class Resident;
 
+  void copy_state(ConstView from, std::int32_t row, View to, std::int64_t to_row);
   void run_heads(std::span<Sequence* const> sequences);
 
   const MedusaHead* head_;
@@ -35,6 +38,8 @@ class MedusaDrafter final : public Drafter {
   Tensor hidden_;  // [sequences, hidden], of the last committed position of each
   Tensor index_;   // i32 [1]
   std::vector<std::int32_t> free_rows_;
+  std::vector<Sequence*> open_;
+  std::unique_ptr<Resident> resident_;
 };
 
 }  // namespace espalier

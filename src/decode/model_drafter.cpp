@@ -1,55 +1,13 @@
 #include "decode/model_drafter.h"
 
 #include <algorithm>
-#include <map>
 #include <numeric>
 
 #include "base/error.h"
-#include "decode/network_sequence.h"
+#include "decode/model_resident.h"
+#include "decode/model_sequence.h"
 
 namespace espalier {
-
-// Places [0, written_) of the sequence hold its text.
-class ModelDrafter::Sequence final : public NetworkSequence {
- public:
-  Sequence(ModelDrafter& drafter, SequenceId sequence) : drafter_(&drafter), sequence_(sequence) {}
-
-  bool reused(std::span<const std::int32_t> tokens) override;
-  void committed(const CommittedRows&) override {}
-  std::int64_t lacks_from() const override { return written_; }
-  void begin_round(const DraftRound& round) override;
-  void end_round(const DraftVerdict& verdict) override;
-
-  // Whether there is something to say of nodes at this depth: beyond its context, and about tokens without a row in its
-  // embedding, the draft model knows nothing.
-  bool knows(int depth) const;
-  // The text that is missing, then the root.
-  std::vector<Row> first_rows();
-  std::vector<Row> node_rows(const Candidates& candidates, std::span<const int> nodes);
-  RunOfStep expected_run(const DraftPart& part) const override;
-
- private:
-  // A candidate that has been a row of this round.
-  struct DraftRow {
-    int parent = 0;
-    std::int32_t token = 0;
-    std::vector<std::int32_t> places = {};  // of the rows above it and of itself
-  };
-
-  NodePlaces node_places() const override;
-  std::int64_t prefix() const { return std::ssize(tokens_) - 1; }
-  bool knows_token(std::int32_t token) const { return token < drafter_->model_->config().vocabulary; }
-
-  ModelDrafter* drafter_;
-  SequenceId sequence_;
-  std::int64_t written_ = 0;
-  std::size_t known_ = 0;  // tokens that were found to be in the vocabulary
-
-  // Of the round.
-  std::span<const std::int32_t> tokens_;
-  bool knows_text_ = true;
-  std::map<int, DraftRow> rows_;  // by candidate, the root too
-};
 
 bool ModelDrafter::Sequence::reused(std::span<const std::int32_t> tokens) {
   written_ = drafter_->memory_->written_to(drafter_->cache_->blocks(sequence_), std::ssize(tokens));
@@ -62,8 +20,17 @@ void ModelDrafter::Sequence::begin_round(const DraftRound& round) {
   branch_ = round.branch;
   drafted_.clear();
   rows_.clear();
-  while (known_ < tokens_.size() && knows_token(tokens_[known_])) ++known_;
-  knows_text_ = known_ == tokens_.size();
+  knows_text_ = knows_all(tokens_);
+}
+
+bool ModelDrafter::Sequence::knows_all(std::span<const std::int32_t> tokens) {
+  while (known_ < tokens.size() && drafter_->knows(tokens[known_])) ++known_;
+  return known_ == tokens.size();
+}
+
+int ModelDrafter::Sequence::levels_behind(std::span<const std::int32_t> tokens) {
+  const std::int64_t room = drafter_->options_.context - (std::ssize(tokens) - 1);
+  return knows_all(tokens) ? static_cast<int>(std::max<std::int64_t>(0, room)) : 0;
 }
 
 bool ModelDrafter::Sequence::knows(int depth) const {
@@ -75,8 +42,14 @@ void ModelDrafter::Sequence::end_round(const DraftVerdict& verdict) {
   if (drafted_.empty()) return;
   std::vector<std::int32_t> places(static_cast<std::size_t>(prefix() + 1 - written_));
   std::iota(places.begin(), places.end(), static_cast<std::int32_t>(written_));
+  const auto visited = verdict.drafted.empty() ? std::span<const Visit>() : verdict.visits.subspan(1);
+  for (const Visit& visit : visited) {
+    const std::int32_t row = verdict.drafted[static_cast<std::size_t>(visit.node)];
+    if (row == 0) break;
+    places.push_back(static_cast<std::int32_t>(prefix()) + row - 1);
+  }
   int above = 0;
-  for (std::int32_t token : verdict.accepted()) {
+  for (std::int32_t token : verdict.drafted.empty() ? verdict.accepted() : std::vector<std::int32_t>()) {
     const auto node = std::ranges::find_if(rows_, [&](const auto& entry) {
       return entry.first != 0 && entry.second.parent == above && entry.second.token == token;
     });
@@ -96,6 +69,19 @@ std::vector<Row> ModelDrafter::Sequence::first_rows() {
   rows.back().wants_logits = true;
   rows_[0] = {.token = tokens_.back(), .places = {static_cast<std::int32_t>(prefix())}};
   drafted_ = {0};
+  return rows;
+}
+
+std::vector<Row> ModelDrafter::Sequence::resident_rows(std::int64_t most) {
+  std::vector<Row> rows = first_rows();
+  const std::int64_t before = std::max<std::int64_t>(0, std::ssize(rows) - most);
+  for (std::int64_t done = 0; done < before;) {
+    const std::int64_t count = std::min(before - done, drafter_->step_rows_);
+    drafter_->model_->forward(std::span(rows).subspan(static_cast<std::size_t>(done), static_cast<std::size_t>(count)),
+                              drafter_->workspace_);
+    done += count;
+  }
+  rows.erase(rows.begin(), rows.begin() + before);
   return rows;
 }
 
@@ -129,7 +115,8 @@ ModelDrafter::ModelDrafter(const Transformer& model, KvCache& cache, const Model
     : model_(&model),
       cache_(&cache),
       options_(options),
-      step_rows_(draft_step_rows(model.device(), options.tree, options.sequences)),
+      step_rows_(std::max(draft_step_rows(model.device(), options.tree, options.sequences),
+                          largest_step(model.device(), Resident::kFirstRows * options.sequences))),
       tree_rows_(1 + expanded_rows(options.tree)),
       memory_(&cache.add_memory(model.kv_shape(options.kv_type))),
       workspace_(model, *memory_,
@@ -138,6 +125,18 @@ ModelDrafter::ModelDrafter(const Transformer& model, KvCache& cache, const Model
                   .positions = positions(),
                   .form = options.form}),
       top_(model.device(), step_rows_, most_guesses(options.tree)) {}
+
+ModelDrafter::~ModelDrafter() = default;
+
+ResidentDrafter* ModelDrafter::resident() {
+  if (options_.form.mask != MaskForm::list) return nullptr;
+  if (!resident_) resident_ = std::make_unique<Resident>(*this);
+  return resident_.get();
+}
+
+bool ModelDrafter::knows(std::int32_t token) const {
+  return token < model_->config().vocabulary;
+}
 
 std::unique_ptr<DraftSequence> ModelDrafter::open(SequenceId sequence, std::span<const std::int32_t>) {
   return std::make_unique<Sequence>(*this, sequence);

@@ -30,17 +30,21 @@ class ModelDrafter final : public Drafter {
  public:
   // Model and cache must outlive the drafter.
   ModelDrafter(const Transformer& model, KvCache& cache, const ModelDrafterOptions& options);
+  ~ModelDrafter() override;
 
   std::string_view name() const override { return "model"; }
   std::int64_t round_rows() const override { return tree_rows_; }
   bool follows_text() const override { return false; }
   std::unique_ptr<DraftSequence> open(SequenceId sequence, std::span<const std::int32_t> prompt) override;
   std::vector<Guesses> expand(std::span<const DraftJob> jobs) override;
+  ResidentDrafter* resident() override;
 
  private:
   class Sequence;
+  class Resident;
 
   std::int64_t positions() const { return options_.context + branch_rows(options_.tree); }
+  bool knows(std::int32_t token) const;
   StepLimits limits() const;
   StepCheck check_of(std::span<const DraftJob> jobs, std::span<const DraftPart> parts, bool first) const;
 
@@ -52,6 +56,7 @@ class ModelDrafter final : public Drafter {
   const KvMemory* memory_;
   Workspace workspace_;
   TopGuesses top_;
+  std::unique_ptr<Resident> resident_;
 };
 
 }  // namespace espalier

@@ -67,6 +67,9 @@ struct Round {
   std::optional<BudgetRound> budget = {};  // nothing where the budget is fixed
   KvTraffic kv = {};
   StepForm form = {};  // of the step
+  // It stayed on the device (resident_rounds.h): nobody knows the times of its stages, and `verify` is that of drafting
+  // and verifying together.
+  bool resident = false;
 
   std::int64_t accepted() const { return static_cast<std::int64_t>(visits.size()) - 1; }  // drafted tokens
   std::int64_t judged_levels() const { return espalier::judged_levels(tree, visits, finish.has_value()); }

@@ -15,6 +15,7 @@
 
 #include "decode/budget.h"
 #include "decode/decoder_options.h"
+#include "decode/resident_budget.h"
 #include "decode/round.h"
 
 namespace espalier {
@@ -51,6 +52,16 @@ class RoundBudget {
   // Of steps of 1, 2, ... rows behind `context` positions; empty where nothing is known of them.
   std::vector<double> step_seconds(std::int64_t context) const;
 
+  // Where rounds stay on the device their rows and levels are chosen beforehand, and levels() and cut() are not called:
+  // of a round of so many trees, of up to `most` each,
+  ResidentChoice choose_resident(std::int64_t trees, const ResidentChoice& most);
+  // which took `seconds` altogether; and then for each answer that learn() will be called for. Its tree's scores become
+  // log p.
+  void observe_resident(std::int64_t trees, const ResidentChoice& chosen, double seconds);
+  void judge_resident(Answer& answer, const ResidentChoice& chosen);
+  // Whether the answers' candidates, which cost nothing, promise more than such a round. Requires chooses().
+  bool prefers(std::span<Answer* const> answers) const;
+
   // A step of the round took `seconds`; before its rows lie `context` positions on the average.
   void observe_step(std::int64_t rows, std::int64_t context, double seconds);
   // The teacher walked over the answer's tree.
@@ -65,6 +76,7 @@ class RoundBudget {
   bool cuts_ = false;
   Patience patience_;
   std::size_t told_rows_ = 0;
+  std::optional<ResidentBudget> resident_ = {};
   const SecondsClock* clock_ = nullptr;
 };
 

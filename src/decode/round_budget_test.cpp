@@ -42,7 +42,7 @@ class RoundBudgetTest : public ::testing::Test {
     for (Answer* answer : answers_) {
       answer->drafted = true;
       answer->candidates = chain_of(guesses, q);
-      answer->times = {.draft = seconds};
+      answer->draft_seconds = seconds;
     }
   }
   // A round that brought a token for nothing: from now on the drafters are trusted with any tree.

@@ -12,8 +12,14 @@ namespace espalier {
 
 void RoundTrees::grow(std::span<Answer* const> answers, std::span<const std::unique_ptr<Drafter>> drafters,
                       RoundBudget& budget) const {
-  Stopwatch clock(*clock_);
-  std::vector<Answer*> asked;
+  const Stopwatch clock(*clock_);
+  propose(answers, drafters, ~SourceSet{0}, budget);
+  cut(answers, clock, budget);
+}
+
+void RoundTrees::propose(std::span<Answer* const> answers, std::span<const std::unique_ptr<Drafter>> drafters,
+                         SourceSet asked, RoundBudget& budget) const {
+  std::vector<Answer*> drafting;
   for (Answer* answer : answers) {
     if (known_) {
       take_known(*answer);
@@ -24,13 +30,16 @@ void RoundTrees::grow(std::span<Answer* const> answers, std::span<const std::uni
     answer->room = allowed.rows;
     answer->tree.emplace(answer->path.back());
     if (budget.chooses()) answer->candidates.emplace(answer->path.back());
-    answer->drafted = answer->asks && allowed.depth > 0 && allowed.rows > 1 && answer->drafters != 0;
-    if (answer->drafted) asked.push_back(answer);
+    answer->drafted = answer->asks && allowed.depth > 0 && allowed.rows > 1 && (answer->drafters & asked) != 0;
+    if (answer->drafted) drafting.push_back(answer);
   }
-  if (!asked.empty()) ask(asked, drafters, budget);
-  budget.cut(answers, clock.lap());
-  const double seconds = clock.seconds();
-  for (Answer* answer : answers) answer->times.draft = seconds;
+  if (!drafting.empty()) ask(drafting, drafters, asked, budget);
+}
+
+void RoundTrees::cut(std::span<Answer* const> answers, const Stopwatch& begin, RoundBudget& budget) const {
+  budget.cut(answers, begin.seconds());
+  const double seconds = begin.seconds();
+  for (Answer* answer : answers) answer->times.draft = answer->draft_seconds = seconds;
 }
 
 void RoundTrees::take_known(Answer& answer) const {
@@ -66,15 +75,17 @@ RoundLimits RoundTrees::limits(const Answer& answer) const {
 }
 
 void RoundTrees::ask(std::span<Answer* const> answers, std::span<const std::unique_ptr<Drafter>> drafters,
-                     RoundBudget& budget) const {
+                     SourceSet asked, RoundBudget& budget) const {
   std::vector<GrowthJob> jobs;
   for (Answer* answer : answers) {
+    answer->asked = answer->drafters & asked;
     for (std::size_t i = 0; i < answer->drafts.size(); ++i)
-      if (answer->guesses(i)) answer->drafts[i]->begin_round({.tokens = answer->path, .branch = &*answer->branch});
+      if ((answer->asked >> i & 1) != 0)
+        answer->drafts[i]->begin_round({.tokens = answer->path, .branch = &*answer->branch});
     jobs.push_back({.root = answer->path.back(),
                     .limits = limits(*answer),
                     .sequences = answer->drafts,
-                    .drafters = answer->drafters,
+                    .drafters = answer->asked,
                     .shape = answer->request.draft.tree});
   }
   std::optional<LevelBudget> levels;

@@ -9,6 +9,7 @@
 #include "decode/decoder_choices.h"
 #include "decode/decoder_options.h"
 #include "decode/round_budget.h"
+#include "decode/stopwatch.h"
 
 namespace espalier {
 
@@ -23,11 +24,16 @@ class RoundTrees {
   // Gives each answer, whose branch is open, its tree, and notes what that took.
   void grow(std::span<Answer* const> answers, std::span<const std::unique_ptr<Drafter>> drafters,
             RoundBudget& budget) const;
+  // The two parts of it: what these of the drafters say, and what of that pays. begin: when it began.
+  void propose(std::span<Answer* const> answers, std::span<const std::unique_ptr<Drafter>> drafters, SourceSet asked,
+               RoundBudget& budget) const;
+  void cut(std::span<Answer* const> answers, const Stopwatch& begin, RoundBudget& budget) const;
+  // Of an answer's next tree.
+  RoundLimits limits(const Answer& answer) const;
 
  private:
   void take_known(Answer& answer) const;
-  RoundLimits limits(const Answer& answer) const;
-  void ask(std::span<Answer* const> answers, std::span<const std::unique_ptr<Drafter>> drafters,
+  void ask(std::span<Answer* const> answers, std::span<const std::unique_ptr<Drafter>> drafters, SourceSet asked,
            RoundBudget& budget) const;
 
   const DecoderChoices* choices_;

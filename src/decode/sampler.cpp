@@ -138,11 +138,6 @@ std::int32_t draw(Ranking& ranking, double u) {
   return last;  // rounding left u a hair above the last step
 }
 
-bool changes_logits(const SamplingOptions& options) {
-  return !options.logit_bias.empty() || options.repeat_penalty != 1.0f || options.presence_penalty != 0.0f ||
-         options.frequency_penalty != 0.0f;
-}
-
 void check_largest(float largest) {
   if (largest == kInfinity) input_error("the model's logits contain plus infinity");
   if (largest == -kInfinity) input_error("the model's logits contain no finite number");
@@ -176,6 +171,11 @@ std::vector<float> usable_logits(std::span<const float> logits) {
 }
 
 }  // namespace
+
+bool changes_logits(const SamplingOptions& options) {
+  return !options.logit_bias.empty() || options.repeat_penalty != 1.0f || options.presence_penalty != 0.0f ||
+         options.frequency_penalty != 0.0f;
+}
 
 void check_options(const SamplingOptions& options) {
   for (const auto& [id, bias] : options.logit_bias)

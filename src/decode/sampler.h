@@ -26,6 +26,9 @@ struct SamplingOptions {
   float min_p = 0.0f;              // keep ids with at least this share of the largest probability; 0: all
 };
 
+// Whether draws see other logits than the model's.
+bool changes_logits(const SamplingOptions& options);
+
 // Throws InputError naming the option, the range and the value.
 void check_options(const SamplingOptions& options);
 

@@ -1,5 +1,6 @@
 #include "decode/teacher_steps.h"
 
+#include <algorithm>
 #include <functional>
 #include <utility>
 
@@ -69,10 +70,22 @@ void TeacherSteps::append_prompt(PromptPart& part, StepRows& step) const {
 
 // Positions before a row, on the average.
 std::int64_t TeacherSteps::mean_context(std::span<Answer* const> answers, std::span<const PromptPart> prompts) const {
-  std::int64_t before = 0;
-  for (const Answer* answer : answers) before += answer->tree->size() * answer->length;
-  for (const PromptPart& part : prompts) before += part.rows() * (part.begin + part.end) / 2;
-  return before / step_rows_;
+  std::int64_t before = 0, rows = 0;
+  for (const Answer* answer : answers) {
+    before += answer->tree->size() * answer->length;
+    rows += answer->tree->size();
+  }
+  for (const PromptPart& part : prompts) {
+    before += part.rows() * (part.begin + part.end) / 2;
+    rows += part.rows();
+  }
+  return before / rows;
+}
+
+void TeacherSteps::note_step(std::int64_t rows, std::span<Answer* const> answers) {
+  step_rows_ = rows;
+  step_context_ = mean_context(answers, {});
+  tables_.reset();
 }
 
 StepOutput TeacherSteps::run(std::span<Answer* const> answers, std::span<PromptPart> prompts) {
@@ -141,6 +154,15 @@ void TeacherSteps::commit(Answer& answer, std::span<const Visit> visits) {
   const std::int64_t moved = cache_->counts().bytes_committed;
   answer.branch->commit_path(positions);
   answer.kv.committed = cache_->counts().bytes_committed - moved;
+  answer.branch.reset();
+  answer.length += std::ssize(visits);
+}
+
+void TeacherSteps::commit_in_place(Answer& answer, std::span<const Visit> visits) {
+  std::int64_t moved = 0;
+  for (std::size_t i = 0; i < visits.size(); ++i) moved += visits[i].node != static_cast<int>(i) ? 1 : 0;
+  answer.branch->commit_length(std::ssize(visits));
+  answer.kv.committed = moved * cache_->memory().slot_bytes();
   answer.branch.reset();
   answer.length += std::ssize(visits);
 }

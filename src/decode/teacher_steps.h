@@ -47,6 +47,7 @@ class TeacherSteps {
 
   const StepForm& form() const { return workspace_.shape().form; }
   const KvCache& cache() const { return *cache_; }
+  Workspace& workspace() { return workspace_; }
 
   // What steps of up to `rows` rows cost, measured on a sequence of their own.
   StepTimes measure_times(std::int64_t rows, const SecondsClock& clock);
@@ -54,12 +55,15 @@ class TeacherSteps {
   // One step over the trees of these answers and these parts of prompts, all of whose branches are open. Notes what
   // preparing and launching it took in the times of each tree.
   StepOutput run(std::span<Answer* const> answers, std::span<PromptPart> prompts);
-  std::int64_t step_rows() const { return step_rows_; }        // of the last such step
+  std::int64_t step_rows() const { return step_rows_; }                 // of the last such step
+  void note_step(std::int64_t rows, std::span<Answer* const> answers);  // one that somebody else ran
   std::int64_t step_context() const { return step_context_; }  // likewise: positions before a row, on the average
   // Likewise; null before they are made.
   const HostTables* tables() const { return tables_ ? &*tables_ : nullptr; }
   // The visited path becomes the sequence's, and the answer's branch closes.
   void commit(Answer& answer, std::span<const Visit> visits);
+  // The same where the rows of the path lie in their places already.
+  void commit_in_place(Answer& answer, std::span<const Visit> visits);
 
   // A step over text behind `first` positions, on an open branch, all of whose rows want logits, or none.
   void score(const Branch& branch, std::int64_t first, std::span<const std::int32_t> tokens, bool logits);

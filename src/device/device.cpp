@@ -93,6 +93,16 @@ std::unique_ptr<const Weight> Device::load_weight(std::span<const WeightPart> pa
   return do_load_weight(parts);
 }
 
+void Device::step(Recordings& recordings, const StepKey& key, const std::function<void()>& ops) {
+  if (in_step_) return ops();
+  struct Inside {
+    explicit Inside(bool& flag) : flag_(flag) { flag_ = true; }
+    ~Inside() { flag_ = false; }
+    bool& flag_;
+  } const inside(in_step_);
+  do_step(recordings, key, ops);
+}
+
 void Device::embed(const Weight& table, ConstView token, View y) {
   expect("embed", "token", token, DType::i32, {kAny});
   expect("embed", "y", y, DType::f32, {token.dim(0), table.inputs()});

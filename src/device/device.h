@@ -191,10 +191,9 @@ class Device {
 
   std::unique_ptr<Recordings> make_recordings() { return do_make_recordings(); }
   // Runs `ops`, which calls ops of this device only: no allocation, no upload, no download, no loan. A device may
-  // record them under the key the first time and replay the recording later instead of calling `ops` again.
-  void step(Recordings& recordings, const StepKey& key, const std::function<void()>& ops) {
-    do_step(recordings, key, ops);
-  }
+  // record them under the key the first time and replay the recording later instead of calling `ops` again. A step
+  // inside of a step is part of that one, and is not recorded on its own.
+  void step(Recordings& recordings, const StepKey& key, const std::function<void()>& ops);
 
   // --- ops ----------------------------------------------------------------------------------------------------------
   // y[r,:] = table[token[r],:] widened to float. Block formats: scale * q, or (scale * q) + min, each op rounded.
@@ -297,6 +296,8 @@ class Device {
   virtual void do_argmax(ConstView x, View id) = 0;
   virtual void do_top_k(ConstView x, View value, View id) = 0;
   virtual void do_log_sum_exp(ConstView x, float scale, View y) = 0;
+
+  bool in_step_ = false;
 };
 
 // What follows from what a device declares.

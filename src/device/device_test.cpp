@@ -224,5 +224,19 @@ TEST_F(DeviceContract, AStepRunsItsOps) {
   EXPECT_EQ(runs, 2);
 }
 
+TEST_F(DeviceContract, AStepInsideOfAStepIsPartOfIt) {
+  int runs = 0;
+  const auto outer = device_->make_recordings(), inner = device_->make_recordings();
+  device_->step(*outer, {.rows = 1}, [&] {
+    device_->step(*inner, {.rows = 2}, [&] { ++runs; });
+    device_->step(*inner, {.rows = 2}, [&] { ++runs; });
+  });
+  EXPECT_EQ(runs, 2);
+  EXPECT_THROW(device_->step(*outer, {.rows = 1}, [] { throw std::runtime_error("in the middle"); }),
+               std::runtime_error);
+  device_->step(*outer, {.rows = 1}, [&] { ++runs; });
+  EXPECT_EQ(runs, 3);
+}
+
 }  // namespace
 }  // namespace espalier

@@ -21,10 +21,15 @@ int device_number(std::string_view name) {
 }
 
 std::unique_ptr<Device> make_named_device(std::string_view name, const NamedDeviceOptions& options) {
+  const std::string_view kind = name.substr(0, name.find(':'));
+  if (options.activations && kind != "cuda")
+    input_error("--activations {}: only with --device cuda, on {} linears of float weights have one kind of input",
+                espalier::name(*options.activations), name);
   if (name == "cpu") return make_cpu_device({.threads = options.threads, .isa = options.isa});
   if (name == "reference") return make_reference_device(options.threads);
-  const std::string_view kind = name.substr(0, name.find(':'));
-  if (kind == "cuda") return cuda::make_device({.index = device_number(name)});
+  if (kind == "cuda")
+    return cuda::make_device(
+        {.index = device_number(name), .activations = options.activations.value_or(Activations::two_terms)});
   if (kind == "ascend") {
     ascend::Options npu;
     npu.index = device_number(name);

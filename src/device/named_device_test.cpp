@@ -23,6 +23,22 @@ TEST(NamedDevice, RefusesWordsThatNameNone) {
     EXPECT_THROW(make_named_device(word), InputError) << word;
 }
 
+TEST(NamedDevice, RefusesActivationsWhereThereIsNoChoice) {
+  for (const char* word : {"cpu", "reference", "ascend"}) try {
+      make_named_device(word, {.activations = Activations::bf16});
+      ADD_FAILURE() << word;
+    } catch (const InputError& error) {
+      EXPECT_EQ(std::string(error.what()).find("--activations bf16: only with --device cuda, on "), 0u) << error.what();
+    }
+}
+
+TEST(Activations, AreNamedAsTheFlagNamesThem) {
+  EXPECT_EQ(parse_activations("two-terms"), Activations::two_terms);
+  EXPECT_EQ(parse_activations("bf16"), Activations::bf16);
+  EXPECT_EQ(parse_activations("f32"), std::nullopt);
+  EXPECT_EQ(name(Activations::two_terms), "two-terms");
+}
+
 TEST(NamedDevice, HasANumberBehindTheColon) {
   EXPECT_EQ(device_number("cuda"), 0);
   EXPECT_EQ(device_number("cuda:12"), 12);

@@ -91,6 +91,7 @@ class PassingDevice : public Device {
   class PassedRoundOps final : public RoundOps {
    public:
     explicit PassedRoundOps(PassingDevice& device) : device_(device) {}
+    std::int64_t most_nodes() const override { return device_.inner_->round_ops()->most_nodes(); }
 
    private:
     void do_run(const RoundOp& op) override { device_.do_round(op); }

@@ -7,7 +7,7 @@
 //
 // A round of S sequences, which have a tree each, by its ops (and those of device.h between them):
 //
-//   CatchUp                                   the head's rows for what the last round committed; the head's first pass
+//   CatchUp, or rows from the host            the head's rows for what the last round committed; the head's first pass
 //   level by level: RankGuesses, GrowLevel, PlaceRows                                      each time a pass of the head
 //   ChooseRows, PlaceRows                                                            the tree, and the teacher's step
 //   ChooseTokens, WalkTrees, ListMoves        then kv_copy by these lists, once for every memory that keeps the path
@@ -15,7 +15,7 @@
 // and one download: path, choices, tree and scores. Trees of a fixed shape, Medusa's among them, differ in the tables
 // of GrowLevel alone, which are uploaded once. When an answer ends (a stop token, a limit, a text) the host decides,
 // from the path: what was committed behind the end is cut off there by whoever owns the tables. A draft model catches
-// up by rows of plain text from its own place on, for which there is no op yet.
+// up by rows of plain text from the host.
 //
 // Rules for all of them
 //  - An op is a struct: its operands, and numbers that belong to the recording. i32 where nothing else is said.
@@ -32,6 +32,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <string_view>
 #include <variant>
 
@@ -312,6 +313,8 @@ std::string_view name(const RoundOp& op);
 class RoundOps {
  public:
   virtual ~RoundOps() = default;
+  // The most nodes of a tree.
+  virtual std::int64_t most_nodes() const { return std::numeric_limits<std::int64_t>::max(); }
   void run(const RoundOp& op);
 
  private:

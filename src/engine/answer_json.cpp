@@ -25,11 +25,15 @@ Json logprobs_json(const std::vector<Logprobs>& all, const Tokenizer& tokenizer)
   return list;
 }
 
-// The mask is what `auto` came to, for this device and budget.
+// Mask and route are what `auto` came to, for this device and budget.
 Json options_json(const ModeOptions& modes, const Batch& decoder) {
-  return {{"attention", modes.attention}, {"cache", modes.cache},
-          {"reorder", modes.reorder},     {"mask", decoder.form().mask == MaskForm::dense ? "dense" : "list"},
-          {"checked", modes.checked},     {"invariants", modes.invariants == "on"}};
+  return {{"attention", modes.attention},
+          {"cache", modes.cache},
+          {"reorder", modes.reorder},
+          {"mask", decoder.form().mask == MaskForm::dense ? "dense" : "list"},
+          {"checked", modes.checked},
+          {"invariants", modes.invariants == "on"},
+          {"round_route", decoder.resident() ? "device" : "host"}};
 }
 
 Json tree_json(const TreeOptions& tree) {

@@ -76,6 +76,7 @@ std::unique_ptr<Device> make_plain_device(const ModeOptions& modes, const Engine
     input_error("--isa: only with --device cpu, the {} device has no instruction sets to choose from", modes.device);
   return make_named_device(modes.device, {.threads = thread_count(options.threads),
                                           .isa = parse_isa(options.isa),
+                                          .activations = options.activations,
                                           .ascend = options.ascend,
                                           .remark = [&listener](std::string_view line) { listener.remark(line); }});
 }
@@ -99,9 +100,11 @@ void tell_engine(const OpenEngine& engine) {
                                       engine.path.string(), config.layers, config.vocabulary, engine.decoder.context,
                                       config.context, engine.device->name(), engine.device->isa(),
                                       name(engine.decoder.kv_type)));
-  engine.listener->detail(fmt::format("mode {}: attention {}, cache {}, reorder {}, mask {}, checked {}, invariants {}",
-                                      modes.mode, modes.attention, modes.cache, modes.reorder, modes.mask,
-                                      modes.checked, modes.invariants));
+  engine.listener->detail(
+      fmt::format("mode {}: attention {}, cache {}, reorder {}, mask {}, round route {}, checked {}, "
+                  "invariants {}",
+                  modes.mode, modes.attention, modes.cache, modes.reorder, modes.mask, modes.round_route, modes.checked,
+                  modes.invariants));
 }
 
 void load_weights(OpenEngine& engine) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "decode/decoder_options.h"
+#include "device/activations.h"
 #include "device/ascend/library.h"
 #include "device/device.h"
 #include "device/timed_device.h"
@@ -29,10 +30,11 @@ inline constexpr std::int64_t kDefaultContext = 8192;
 struct EngineOptions {
   std::string model = {};  // a GGUF file or a Hugging Face folder; empty: the default model
   ModeRequest modes = {};
-  int threads = 0;                         // 0: one per core
-  std::string isa = {};                    // of the CPU device's kernels; empty: the fastest
-  std::optional<DType> kv_type = {};       // nothing: f16
-  std::optional<WeightMode> weights = {};  // nothing: as in the file
+  int threads = 0;                              // 0: one per core
+  std::string isa = {};                         // of the CPU device's kernels; empty: the fastest
+  std::optional<DType> kv_type = {};            // nothing: f16
+  std::optional<WeightMode> weights = {};       // nothing: as in the file
+  std::optional<Activations> activations = {};  // nothing: the device's own; not every device has a choice
   std::optional<std::int64_t> context =
       {};  // positions; 0, nothing: what the model was made for, at most kDefaultContext
   // Positions that the KV pool has at least, for whoever sizes it by what is free; 0: a whole context. Only looked at

@@ -35,6 +35,7 @@ constexpr Option kOptions[] = {
     {&R::cache,      &O::cache,      {"shared", "replicate"},    {"shared", "replicate", "shared"}},
     {&R::reorder,    &O::reorder,    {"fast", "full"},           {"fast", "full", "fast"}},
     {&R::mask,       &O::mask,       {"auto", "dense", "list"},  {"auto", "dense", "dense"}},
+    {&R::round_route, &O::round_route, {"auto", "host", "device"}, {"auto", "host", "auto"}},
 };
 // clang-format on
 
@@ -103,6 +104,9 @@ void apply_modes(const ModeOptions& modes, DecoderOptions& options) {
   options.mask = modes.mask == "dense"  ? MaskChoice::dense
                  : modes.mask == "list" ? MaskChoice::list
                                         : MaskChoice::automatic;
+  options.round_route = modes.round_route == "host"     ? RoundRoute::host
+                        : modes.round_route == "device" ? RoundRoute::device
+                                                        : RoundRoute::automatic;
   options.kv.strategy = modes.cache == "replicate" ? CacheStrategy::replicate : CacheStrategy::shared;
   options.kv.reorder = modes.reorder == "full" ? Reorder::full : Reorder::fast;
   options.invariants = modes.invariants == "on";

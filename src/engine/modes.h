@@ -25,18 +25,20 @@ struct ModeRequest {
   std::optional<AskedMode> cache = {};
   std::optional<AskedMode> reorder = {};
   std::optional<AskedMode> mask = {};
+  std::optional<AskedMode> round_route = {};
 };
 
 // What holds after all.
 struct ModeOptions {
-  std::string mode = {};        // performance, reference, eager-aligned
-  std::string device = {};      // auto, cpu, reference, cuda, cuda:N, ascend, ascend:N; of an open engine never auto
-  std::string checked = {};     // off, plain, ascend
-  std::string invariants = {};  // off, on
-  std::string attention = {};   // fused, eager
-  std::string cache = {};       // shared, replicate
-  std::string reorder = {};     // fast, full
-  std::string mask = {};        // auto, dense, list
+  std::string mode = {};         // performance, reference, eager-aligned
+  std::string device = {};       // auto, cpu, reference, cuda, cuda:N, ascend, ascend:N; of an open engine never auto
+  std::string checked = {};      // off, plain, ascend
+  std::string invariants = {};   // off, on
+  std::string attention = {};    // fused, eager
+  std::string cache = {};        // shared, replicate
+  std::string reorder = {};      // fast, full
+  std::string mask = {};         // auto, dense, list
+  std::string round_route = {};  // auto, host, device
 };
 
 // Throws InputError: a value nobody knows, naming who asked for it, or options that exclude each other.

@@ -89,6 +89,9 @@ EngineOptions engine_options_of(const std::filesystem::path& model, const OpenOp
   if (kv_type && !is_float(*kv_type)) kv_type.reset();
   result.kv_type = known_word("kv", options.kv, kv_type, "f16, bf16 or f32");
   result.weights = known_word("weights", options.weights, parse_weight_mode(options.weights), "file, f32 or q8_0");
+  if (!options.activations.empty())
+    result.activations =
+        known_word("activations", options.activations, parse_activations(options.activations), "two-terms or bf16");
   result.places.heads = options.head_folders;
   if (!options.cache_folder.empty()) result.places.cache = options.cache_folder;
   return result;

@@ -178,6 +178,9 @@ TEST_F(PublicApi, WrongOptionsAreInputErrorsInOneLine) {
   EXPECT_EQ(opening({.context = 100000}), "--context: expected 1 to 512 (what the model was made for), got 100000");
   EXPECT_EQ(opening({.kv = "q9"}), "kv: expected f16, bf16 or f32, got 'q9'");
   EXPECT_EQ(opening({.kv = "q8_0"}), "kv: expected f16, bf16 or f32, got 'q8_0'");
+  EXPECT_EQ(opening({.activations = "f8"}), "activations: expected two-terms or bf16, got 'f8'");
+  EXPECT_EQ(opening({.activations = "bf16"}),
+            "--activations bf16: only with --device cuda, on cpu linears of float weights have one kind of input");
   EXPECT_THAT(opening({}, std::string(5000, 'x')), HasSubstr("File name too long"));
   EXPECT_EQ(opening({.weights = "q2"}), "weights: expected file, f32 or q8_0, got 'q2'");
   EXPECT_THAT(message_of<InputError>([&] { engine_.converse({.drafts = {.draft = "guess"}}); }),

@@ -44,6 +44,7 @@ void fill_modes(const Json& configuration, ModeRequest& request) {
   fill_mode(request.invariants, "invariants");
   fill_mode(request.cache, "cache");
   fill_mode(request.reorder, "reorder");
+  fill_mode(request.round_route, "round-route");
   if (request.attention || request.mask) return;
   fill_mode(request.attention, "attention");
   fill_mode(request.mask, "mask");
@@ -91,6 +92,9 @@ void fill_engine_options(const Json& configuration, EngineOptions& options) {
   };
   fill_word(options.kv_type, "kv", [](const std::string& word) { return parse_dtype(word); });
   fill_word(options.weights, "weights", [](const std::string& word) { return parse_weight_mode(word); });
+  // Of other devices the word names what they take inputs as anyway.
+  if (!options.activations && options.modes.device && options.modes.device->value.starts_with("cuda"))
+    options.activations = parse_activations(text_at(configuration, "engine", "activations"));
   if (!options.context) options.context = number_at<std::int64_t>(configuration, "engine", "context");
 }
 

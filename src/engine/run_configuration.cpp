@@ -28,12 +28,14 @@ Json engine_json(const OpenEngine& engine) {
           {"threads", engine.threads},
           {"kv", name(engine.decoder.kv_type)},
           {"weights", name(engine.weights)},
+          {"activations", engine.device->activations()},
           {"context", engine.decoder.context},
           {"mode", modes.mode},
           {"attention", modes.attention},
           {"cache", modes.cache},
           {"reorder", modes.reorder},
           {"mask", modes.mask},
+          {"round-route", modes.round_route},
           {"checked", modes.checked},
           {"invariants", modes.invariants}};
 }

@@ -77,6 +77,7 @@ StepTimesKey step_times_key(const OpenEngine& engine, bool taps, std::int64_t ro
                   {"weights", std::to_string(static_cast<int>(engine.weights))},
                   {"device", std::string(engine.device->name())},
                   {"isa", std::string(engine.device->isa())},
+                  {"activations", std::string(engine.device->activations())},
                   {"threads", std::to_string(engine.threads)},
                   {"kv", std::string(name(engine.decoder.kv_type))},
                   {"attention", modes.attention},

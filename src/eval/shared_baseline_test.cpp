@@ -76,6 +76,7 @@ class SharedRunTest : public ::testing::Test {
                 {"threads", 2},
                 {"kv", "f16"},
                 {"weights", "auto"},
+                {"activations", "f32"},
                 {"context", 512},
                 {"cache", "shared"},
                 {"reorder", "fast"},
@@ -119,7 +120,7 @@ TEST_F(SharedRunTest, WhatSecondsDependOnMustBeTheSame) {
     EXPECT_THAT(refusal(place, value),
                 HasSubstr(std::string("--baseline-run ") + run_.string() + ": " + name + " is "));
   };
-  for (const char* field : {"device", "isa", "threads", "kv", "weights", "context"})
+  for (const char* field : {"device", "isa", "threads", "kv", "weights", "activations", "context"})
     expect_refused((std::string("/configuration/engine/") + field).c_str(), "other",
                    (std::string("configuration.engine.") + field).c_str());
   expect_refused("/configuration/model/sha256", "other", "configuration.model.sha256");

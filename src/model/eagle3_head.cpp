@@ -9,19 +9,6 @@
 namespace espalier {
 namespace {
 
-// Where the wanted rows lie: one list of rows, or one for each tap where features are read tap by tap. Padding repeats
-// the first. `stride`: from list to list.
-std::vector<std::int32_t> feature_lists(std::span<const std::int32_t> rows, std::int64_t padded, std::int64_t lists,
-                                        std::int64_t stride) {
-  std::vector<std::int32_t> indices(static_cast<std::size_t>(lists * stride));
-  for (std::int64_t i = 0; i < lists; ++i)
-    for (std::int64_t r = 0; r < padded; ++r) {
-      const std::int64_t row = rows[r < static_cast<std::int64_t>(rows.size()) ? static_cast<std::size_t>(r) : 0];
-      indices[static_cast<std::size_t>(i * stride + r)] = static_cast<std::int32_t>(row * lists + i);
-    }
-  return indices;
-}
-
 const HeadFiles& recognised(const HeadFiles& files) {
   if (const HeadKind kind = classify_head(files); kind != HeadKind::eagle3)
     input_error("{}: expected an EAGLE-3 head, got {}", files.path.string(), name(kind));
@@ -42,10 +29,11 @@ struct Eagle3Workspace::Buffers {
   Tensor same_row;  // i32 [rows]: 0, 1, 2, ...: gathers a dense tensor into columns of a wider one
 
   // Fusion.
-  Tensor feature_rows;     // i32: one row list, or one for each tap
+  Tensor feature_rows;     // i32 [rows]: those that are wanted
   Tensor features;         // [rows, taps * teacher hidden]
-  Tensor features_normed;  // the same; only with norm_before_fc
-  Tensor tap, tap_normed;  // [rows, teacher hidden]; only with fc_norm
+  Tensor features_normed;  // the same; only with a norm before fc, of all taps or of each
+  Tensor tap_rows;         // i32, for each tap: where that of every row lies among single ones; only with fc_norm
+  Tensor tap, tap_normed;  // [rows, teacher hidden]; likewise
 
   // A step.
   Tensor feature;                // [rows, hidden] g
@@ -67,21 +55,22 @@ struct Eagle3Workspace::Buffers {
 
   std::unique_ptr<Recordings> recordings;  // of all the above, so it goes first
 
-  ConstView feature_list(const Device& device, std::size_t i, std::int64_t n) const {
-    return feature_rows.view.rows(static_cast<std::int64_t>(i) * part_elements(device, n), n);
+  ConstView tap_list(const Device& device, std::size_t i, std::int64_t n) const {
+    return tap_rows.view.rows(static_cast<std::int64_t>(i) * part_elements(device, bucket_for(device, rows)), n);
   }
 
   void allocate_fusion(Device& device, const Eagle3Config& config, std::int64_t padded);
+  void list_taps(Device& device, std::int64_t taps, std::int64_t padded);
   void allocate_step(Device& device, const Eagle3Config& config, bool qk_norm, std::int64_t padded);
 };
 
 void Eagle3Workspace::Buffers::allocate_fusion(Device& device, const Eagle3Config& config, std::int64_t padded) {
   const auto floats = [&](std::int64_t columns) { return device.tensor(DType::f32, {padded, columns}); };
-  const std::int64_t lists = config.fc_norm ? static_cast<std::int64_t>(config.taps.size()) : 1;
-  feature_rows = device.tensor(DType::i32, {lists * part_elements(device, padded)});
+  feature_rows = device.tensor(DType::i32, {padded});
   features = floats(config.feature_width());
-  if (config.norm_before_fc) features_normed = floats(config.feature_width());
+  if (config.norm_before_fc || config.fc_norm) features_normed = floats(config.feature_width());
   if (config.fc_norm) {
+    list_taps(device, static_cast<std::int64_t>(config.taps.size()), padded);
     tap = floats(config.teacher_hidden);
     tap_normed = floats(config.teacher_hidden);
   }
@@ -89,6 +78,16 @@ void Eagle3Workspace::Buffers::allocate_fusion(Device& device, const Eagle3Confi
   std::vector<std::int32_t> ascending(static_cast<std::size_t>(padded));
   std::iota(ascending.begin(), ascending.end(), 0);
   upload<std::int32_t>(device, ascending, same_row);
+}
+
+void Eagle3Workspace::Buffers::list_taps(Device& device, std::int64_t taps, std::int64_t padded) {
+  const std::int64_t stride = part_elements(device, padded);
+  std::vector<std::int32_t> lists(static_cast<std::size_t>(taps * stride));
+  for (std::int64_t i = 0; i < taps; ++i)
+    for (std::int64_t r = 0; r < padded; ++r)
+      lists[static_cast<std::size_t>(i * stride + r)] = static_cast<std::int32_t>(r * taps + i);
+  tap_rows = device.tensor(DType::i32, {taps * stride});
+  upload<std::int32_t>(device, lists, tap_rows);
 }
 
 void Eagle3Workspace::Buffers::allocate_step(Device& device, const Eagle3Config& config, bool qk_norm,
@@ -166,33 +165,40 @@ void Eagle3Head::fuse(ConstView features, std::span<const std::int32_t> rows, Ea
   for (std::int32_t row : rows)
     check(row >= 0 && row < features.dim(0), "fusion of row {} of {}", row, features.dim(0));
   const std::int64_t padded = bucket_for(*device_, count);
-  const auto lists = std::max<std::int64_t>(1, static_cast<std::int64_t>(weights_.tap_norms.size()));
-  const std::vector<std::int32_t> indices = feature_lists(rows, padded, lists, part_elements(*device_, padded));
-  upload<std::int32_t>(*device_, indices, b.feature_rows.view.rows(0, static_cast<std::int64_t>(indices.size())));
-  const Projection fused{weights_.fc.get(), {}, out.rows(0, padded)};
-  device_->linear(gather_features(features, padded, b), std::span(&fused, 1));
+  std::vector<std::int32_t> index(rows.begin(), rows.end());
+  index.resize(static_cast<std::size_t>(padded), index[0]);
+  const View list = b.feature_rows.view.rows(0, padded), gathered = b.features.view.rows(0, padded);
+  upload<std::int32_t>(*device_, index, list);
+  device_->gather_rows(features, list, gathered);
+  fuse(gathered, workspace, out.rows(0, padded));
 }
 
-// The wanted rows, normed, [rows, taps * teacher hidden].
-ConstView Eagle3Head::gather_features(ConstView features, std::int64_t rows, Eagle3Workspace::Buffers& b) const {
-  const View gathered = b.features.view.rows(0, rows);
-  if (!weights_.tap_norms.empty()) {
-    const std::int64_t width = config_.teacher_hidden;
-    const auto taps = static_cast<std::int64_t>(weights_.tap_norms.size());
-    const ConstView single_taps = features.reshaped({features.dim(0) * taps, width});
-    const View tap = b.tap.view.rows(0, rows), normed = b.tap_normed.view.rows(0, rows);
-    for (std::size_t i = 0; i < weights_.tap_norms.size(); ++i) {
-      device_->gather_rows(single_taps, b.feature_list(*device_, i, rows), tap);
-      device_->rms_norm(tap, weights_.tap_norms[i], config_.rms_eps, normed);
-      device_->gather_rows(normed, b.same_row.view.rows(0, rows),
-                           gathered.columns(static_cast<std::int64_t>(i) * width, width));
-    }
-    return gathered;
-  }
-  device_->gather_rows(features, b.feature_list(*device_, 0, rows), gathered);
-  if (!config_.norm_before_fc) return gathered;
+void Eagle3Head::fuse(ConstView features, Eagle3Workspace& workspace, View out) const {
+  Eagle3Workspace::Buffers& b = *workspace.buffers_;
+  check(features.rank() == 2 && features.dim(1) == config_.feature_width() && features.dense() &&
+            features.dim(0) <= bucket_for(*device_, b.rows),
+        "fusion of features {}, expected up to {} dense rows of {}", features, b.rows, config_.feature_width());
+  const Projection fused{weights_.fc.get(), {}, out};
+  device_->linear(normed_features(features, b), std::span(&fused, 1));
+}
+
+ConstView Eagle3Head::normed_features(ConstView features, Eagle3Workspace::Buffers& b) const {
+  if (weights_.tap_norms.empty() && !config_.norm_before_fc) return features;
+  const std::int64_t rows = features.dim(0), width = config_.teacher_hidden;
   const View normed = b.features_normed.view.rows(0, rows);
-  device_->rms_norm(gathered, weights_.input_norm, config_.rms_eps, normed);
+  if (weights_.tap_norms.empty()) {
+    device_->rms_norm(features, weights_.input_norm, config_.rms_eps, normed);
+    return normed;
+  }
+  const auto taps = static_cast<std::int64_t>(weights_.tap_norms.size());
+  const ConstView single_taps = features.reshaped({rows * taps, width});
+  const View tap = b.tap.view.rows(0, rows), tap_normed = b.tap_normed.view.rows(0, rows);
+  for (std::size_t i = 0; i < weights_.tap_norms.size(); ++i) {
+    device_->gather_rows(single_taps, b.tap_list(*device_, i, rows), tap);
+    device_->rms_norm(tap, weights_.tap_norms[i], config_.rms_eps, tap_normed);
+    device_->gather_rows(tap_normed, b.same_row.view.rows(0, rows),
+                         normed.columns(static_cast<std::int64_t>(i) * width, width));
+  }
   return normed;
 }
 

@@ -71,6 +71,8 @@ class Eagle3Head {
   // g of some of the teacher's rows. features: f32 [n, taps * teacher hidden], dense; out: f32 [bucket_for(rows.size())
   // or more, hidden]: row i becomes g of features row rows[i]; rows behind are overwritten up to the bucket.
   void fuse(ConstView features, std::span<const std::int32_t> rows, Eagle3Workspace& workspace, View out) const;
+  // g of all rows, in their order. May be called inside of a step.
+  void fuse(ConstView features, Eagle3Workspace& workspace, View out) const;
 
   // One draft step: row r takes the vector inputs[row.input]. inputs: f32 [m, hidden], dense; may be the feedback of
   // the step before. Rows want logits or nothing.
@@ -84,7 +86,8 @@ class Eagle3Head {
 
   Eagle3Output run(const StepPlan& step, std::int64_t count, ConstView inputs, Eagle3Workspace::Buffers& b) const;
 
-  ConstView gather_features(ConstView features, std::int64_t rows, Eagle3Workspace::Buffers& b) const;
+  // As the fusion takes them.
+  ConstView normed_features(ConstView features, Eagle3Workspace::Buffers& b) const;
   void run_layers(const StepPlan& step, Eagle3Workspace::Buffers& b) const;
   void pair_tokens_with_features(const StepPlan& step, Eagle3Workspace::Buffers& b) const;
   void attend(const LayerWeights& layer, const KvViews& kv, const StepPlan& step, ConstView input,

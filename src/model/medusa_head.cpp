@@ -161,8 +161,22 @@ ConstView MedusaHead::forward(ConstView hidden, std::span<const std::int32_t> ro
   std::vector<std::int32_t> index(static_cast<std::size_t>(padded), rows[0]);
   for (std::int64_t k = 0; k < heads(); ++k) std::ranges::copy(rows, index.begin() + k * stride);
   upload<std::int32_t>(*device_, index, b.index.view.rows(0, padded));
+  return run(hidden, b.index.view.rows(0, padded), stride, b);
+}
+
+ConstView MedusaHead::forward(ConstView hidden, ConstView rows, MedusaWorkspace& workspace) const {
+  Buffers& b = *workspace.buffers_;
+  check(device_->row_buckets().empty() && rows.rank() == 1 && rows.dim(0) % heads() == 0 &&
+            rows.dim(0) <= b.index.view.dim(0),
+        "Medusa heads on rows {}, expected a list for each of {} heads, {} in all at most", rows, heads(),
+        b.index.view.dim(0));
+  return run(hidden, rows, rows.dim(0) / heads(), b);
+}
+
+ConstView MedusaHead::run(ConstView hidden, ConstView index, std::int64_t stride, Buffers& b) const {
+  const std::int64_t padded = index.dim(0);
   // Not part of the recorded step: the hidden states lie in a buffer of the caller, another one each time if he likes.
-  device_->gather_rows(hidden, b.index.view.rows(0, padded), b.x.view.rows(0, padded));
+  device_->gather_rows(hidden, index, b.x.view.rows(0, padded));
   device_->step(*b.recordings, {.rows = padded, .sequences = stride}, [&] {
     run_blocks(stride, b);
     run_outputs(stride, b);

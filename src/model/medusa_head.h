@@ -43,6 +43,9 @@ class MedusaHead {
   // device's alignment asks for it: row k * stride + i is head k on rows[i], where stride is bucket_for(rows.size());
   // the others hold numbers nobody asked for. Valid until the next call.
   ConstView forward(ConstView hidden, std::span<const std::int32_t> rows, MedusaWorkspace& workspace) const;
+  // The same of rows in a list on the device, i32 [heads() * n]: the n rows, once for each head. May be called inside
+  // of a step; for devices without row buckets.
+  ConstView forward(ConstView hidden, ConstView rows, MedusaWorkspace& workspace) const;
 
  private:
   friend class MedusaWorkspace;
@@ -61,6 +64,7 @@ class MedusaHead {
   Head load_blocks(WeightReader& read, const TensorSource& source, const MedusaLayout& layout, std::int64_t k) const;
   // Rows of all heads, each of which has `stride` of them.
   std::int64_t padded_rows(std::int64_t stride) const;
+  ConstView run(ConstView hidden, ConstView index, std::int64_t stride, Buffers& buffers) const;
   void run_blocks(std::int64_t stride, Buffers& buffers) const;
   void run_outputs(std::int64_t stride, Buffers& buffers) const;
 

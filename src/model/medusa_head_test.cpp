@@ -214,7 +214,7 @@ TEST_F(MedusaHeadTest, AWorkspaceServesCallAfterCall) {
   EXPECT_EQ(first_logits(1), before);
   EXPECT_THROW(first_logits(3), std::logic_error);
   EXPECT_THROW(first_logits(-1), std::logic_error);
-  EXPECT_THROW(heads.forward(hidden, {}, workspace), std::logic_error);
+  EXPECT_THROW(heads.forward(hidden, std::span<const std::int32_t>(), workspace), std::logic_error);
   EXPECT_THROW(heads.forward(hidden, std::vector{0, 1}, workspace), std::logic_error) << "it has room for one";
 }
 

@@ -24,21 +24,23 @@ Json round_json(const TracedTurn& turn, const TracedRound& round) {
     path.push_back(visit.node);
     choices.push_back(visit.token);
   }
-  return {{"kind", "round"},
-          {"prompt_id", json_of(turn.prompt_id)},
-          {"turn", turn.turn},
-          {"round", round.number},
-          {"prefix", round.prefix},
-          {"tree", json_of(round.tree)},
-          {"path", path},
-          {"choices", choices},
-          {"accepted", round.accepted()},
-          {"finish", round.finish.empty() ? Json() : Json(round.finish)},
-          {"attention", name(round.form.attention)},
-          {"mask", name(round.form.mask)},
-          {"kv_bytes", {{"branched", round.kv.branched}, {"committed", round.kv.committed}}},
-          {"seconds", json_of(round.times)},
-          {"budget", round.budget ? budget_json(*round.budget) : Json()}};
+  Json object = {{"kind", "round"},
+                 {"prompt_id", json_of(turn.prompt_id)},
+                 {"turn", turn.turn},
+                 {"round", round.number},
+                 {"prefix", round.prefix},
+                 {"tree", json_of(round.tree)},
+                 {"path", path},
+                 {"choices", choices},
+                 {"accepted", round.accepted()},
+                 {"finish", round.finish.empty() ? Json() : Json(round.finish)},
+                 {"attention", name(round.form.attention)},
+                 {"mask", name(round.form.mask)},
+                 {"kv_bytes", {{"branched", round.kv.branched}, {"committed", round.kv.committed}}},
+                 {"seconds", json_of(round.times)},
+                 {"budget", round.budget ? budget_json(*round.budget) : Json()}};
+  if (round.resident) object["resident"] = true;
+  return object;
 }
 
 Json turn_json(const TracedTurn& turn) {
@@ -114,6 +116,7 @@ TracedRound round_from(const JsonField& record) {
   round.kv = {count_from(record.at("kv_bytes").at("branched")), count_from(record.at("kv_bytes").at("committed"))};
   round.times = times_from(record.at("seconds"));
   round.budget = budget_from(record.at("budget"));
+  if (const std::optional<JsonField> resident = record.find("resident")) round.resident = resident->boolean();
   return round;
 }
 

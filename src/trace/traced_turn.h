@@ -41,6 +41,7 @@ struct TracedRound {
   std::optional<TracedBudget> budget = {};  // nothing where the budget is fixed
   KvTraffic kv = {};
   StepForm form = {};
+  bool resident = false;  // it stayed on the device: `verify` is the time of drafting and verifying together
 
   std::int64_t accepted() const { return static_cast<std::int64_t>(visits.size()) - 1; }  // drafted tokens
   // Levels of guesses that the teacher judged: one more than it accepted, unless there was none or the answer ended.

@@ -29,7 +29,8 @@ void TurnRecorder::observe(const Round& round) {
                      .finish = round.finish ? std::string(name(*round.finish)) : std::string(),
                      .times = round.times,
                      .kv = round.kv,
-                     .form = round.form});
+                     .form = round.form,
+                     .resident = round.resident});
   if (round.budget) rounds_.back().budget = traced(*round.budget);
 }
 

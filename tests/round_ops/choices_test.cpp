@@ -150,18 +150,36 @@ TEST_P(ChoiceConformance, AlsoOfAWholeVocabulary) {
 
 // Flat logits: rank i is id i, so the host's draw says whether the ranked ids hold it.
 TEST_P(ChoiceConformance, ARowIsUndecidedOnlyWhereTheRankedIdsDoNotDecide) {
-  constexpr std::int64_t kIds = 2 * kRankedTokens;
-  ChoiceCase c{.trees = {{.options = {.temperature = 1.0f}, .seed = 7}},
-               .columns = kIds,
-               .logits = std::vector<float>(static_cast<std::size_t>(40 * kIds))};
-  for (std::int32_t r = 0; r < 40; ++r) c.position.push_back(r);
-  const ChosenRows chosen = chosen_on(test_.tested(), c);
-  for (std::int64_t r = 0; r < 40; ++r) {
-    const std::int32_t drawn = *drawn_on_host(c, r);
-    const auto i = static_cast<std::size_t>(r);
-    EXPECT_EQ(chosen.state[i] == static_cast<std::int32_t>(RowState::undecided), drawn >= kRankedTokens);
-    EXPECT_EQ(chosen.token[i], drawn < kRankedTokens ? drawn : 0);
+  for (const std::int64_t ids : {2 * kRankedTokens, 5 * kRankedTokens + 3}) {
+    ChoiceCase c{.trees = {{.options = {.temperature = 1.0f}, .seed = 7}},
+                 .columns = ids,
+                 .logits = std::vector<float>(static_cast<std::size_t>(40 * ids))};
+    for (std::int32_t r = 0; r < 40; ++r) c.position.push_back(r);
+    const ChosenRows chosen = chosen_on(test_.tested(), c);
+    for (std::int64_t r = 0; r < 40; ++r) {
+      const std::int32_t drawn = *drawn_on_host(c, r);
+      const auto i = static_cast<std::size_t>(r);
+      EXPECT_EQ(chosen.state[i] == static_cast<std::int32_t>(RowState::undecided), drawn >= kRankedTokens);
+      EXPECT_EQ(chosen.token[i], drawn < kRankedTokens ? drawn : 0);
+    }
   }
+}
+
+// More ids of one weight than are ranked, in the middle of those that are.
+TEST_P(ChoiceConformance, AmongManyEqualIdsTheLowestAreRanked) {
+  constexpr std::int64_t kIds = 7000, kRows = 24;
+  ChoiceCase c{.trees = {{.options = {.temperature = 0.9f, .top_k = kRankedTokens}, .seed = 11},
+                         {.options = {.temperature = 40.0f, .top_k = 1000}, .seed = 12},
+                         {.options = {.temperature = 0.5f, .top_p = 0.2f}, .seed = 13}},
+               .columns = kIds};
+  for (std::int64_t r = 0; r < kRows; ++r) {
+    for (std::int64_t j = 0; j < kIds; ++j) {
+      const std::int64_t kind = random_.below(12);
+      c.logits.push_back(kind == 0 ? 3.0f + 0.01f * random_.value() : kind < 11 ? 2.5f : -random_.value());
+    }
+    c.position.push_back(static_cast<std::int32_t>(r));
+  }
+  EXPECT_LT(expect_choices(c), kRows / 2);
 }
 
 // Logits that a temperature rounds to the same number rank by id, whichever was larger.

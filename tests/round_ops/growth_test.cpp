@@ -15,6 +15,7 @@
 #include "decode/top_guesses.h"
 #include "device/reference/reference_device.h"
 #include "round_ops/round_tables.h"
+#include "testing/random_shape.h"
 #include "tree/testing/tokens_to.h"
 
 namespace espalier {
@@ -333,23 +334,9 @@ class GrownOnDevice {
   std::int32_t offset() const { return (root_is_row_ ? 1 : 0) + placed_; }
 
   void expect_rows(const OwnedRows& rows, std::int64_t columns, std::int64_t prior_width) {
-    const Ints token = rows.token.values(), position = rows.position.values(), slot = rows.slot.values(),
-               sequence = rows.sequence.values(), begin = rows.begin.values(), end = rows.end.values(),
-               count = rows.ancestor_count.values(), ancestors = rows.ancestors.values(), input = rows.input.values(),
-               blocks = this->blocks();
-    const HostTables tables{.rows = std::ssize(token),
-                            .token = token,
-                            .position = position,
-                            .slot = slot,
-                            .sequence = sequence,
-                            .begin = begin,
-                            .end = end,
-                            .ancestor_count = count,
-                            .ancestors = ancestors,
-                            .ancestor_columns = columns,
-                            .blocks = blocks,
-                            .block_columns = kBlockColumns,
-                            .mask = {}};
+    const ReadRows read(rows, columns, blocks(), kBlockColumns);
+    const HostTables tables = read.tables();
+    const Ints input = rows.input.values();
     const Ints tokens = nodes_->tokens(), parents = nodes_->parents(), depths = nodes_->depths(),
                numbers = nodes_->rows();
     const StepLimits limits;
@@ -375,7 +362,7 @@ class GrownOnDevice {
                                             .begin = places.begin,
                                             .end = places.first,
                                             .ancestors = above}));
-      EXPECT_EQ(sequence[at], s);
+      EXPECT_EQ(read.sequence[at], s);
       EXPECT_EQ(numbers[index], 1 + place - places.first);
       const std::int64_t prior =
           parents[index] == 0 ? 100 + s
@@ -462,17 +449,6 @@ class GrowthConformance : public testing::TestWithParam<DeviceUnderTest> {
     return growth;
   }
 
-  ChoiceTree random_shape() {
-    std::vector<ChoiceTree::Path> paths = {{static_cast<int>(random_.below(4))}};
-    for (std::int64_t i = random_.between(0, 20); i > 0; --i) {
-      ChoiceTree::Path path;
-      if (!random_.one_in(4)) path = paths[static_cast<std::size_t>(random_.below(std::ssize(paths)))];
-      path.push_back(static_cast<int>(random_.below(5)));
-      if (path.size() <= 5 && std::ranges::find(paths, path) == paths.end()) paths.push_back(path);
-    }
-    return {paths, {}, "a random shape"};
-  }
-
   DeviceTest test_{GetParam()};
   RandomValues random_{47};
 };
@@ -506,7 +482,7 @@ TEST_P(GrowthConformance, ChainsAreThoseOfTheHost) {
 TEST_P(GrowthConformance, TreesOfAFixedShapeAreThoseOfTheHost) {
   for (std::uint64_t seed = 2000; seed < 2100; ++seed) {
     SCOPED_TRACE(seed);
-    TreeOptions options{.shape = TreeShape::fixed, .choices = random_shape()};
+    TreeOptions options{.shape = TreeShape::fixed, .choices = random_shape(random_)};
     options.depth = options.choices->depth();
     expect_same_trees(random_growth(seed, options), seed);
     if (HasFatalFailure()) return;

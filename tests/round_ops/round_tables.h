@@ -3,10 +3,12 @@
 
 #include <cstdint>
 #include <functional>
+#include <utility>
 #include <vector>
 
 #include "device/conformance/conformance.h"
 #include "device/round_ops.h"
+#include "model/step_tables.h"
 #include "tree/token_tree.h"
 
 namespace espalier {
@@ -87,6 +89,42 @@ class OwnedRows {
 
  private:
   bool inputs_;
+};
+
+// Rows as the device wrote them.
+struct ReadRows {
+  ReadRows(const OwnedRows& rows, std::int64_t ancestor_columns, std::vector<std::int32_t> block_table,
+           std::int64_t block_table_columns)
+      : token(rows.token.values()),
+        position(rows.position.values()),
+        slot(rows.slot.values()),
+        sequence(rows.sequence.values()),
+        begin(rows.begin.values()),
+        end(rows.end.values()),
+        count(rows.ancestor_count.values()),
+        ancestors(rows.ancestors.values()),
+        blocks(std::move(block_table)),
+        columns(ancestor_columns),
+        block_columns(block_table_columns) {}
+
+  HostTables tables() const {
+    return {.rows = std::ssize(token),
+            .token = token,
+            .position = position,
+            .slot = slot,
+            .sequence = sequence,
+            .begin = begin,
+            .end = end,
+            .ancestor_count = count,
+            .ancestors = ancestors,
+            .ancestor_columns = columns,
+            .blocks = blocks,
+            .block_columns = block_columns,
+            .mask = {}};
+  }
+
+  std::vector<std::int32_t> token, position, slot, sequence, begin, end, count, ancestors, blocks;
+  std::int64_t columns, block_columns;
 };
 
 // Logits that tie often, with numbers that are none now and then; some rows hold nothing else.

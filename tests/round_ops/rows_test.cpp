@@ -58,40 +58,6 @@ class Sequences {
   std::vector<Branch> branches;  // gone before their cache
 };
 
-// Rows as the device wrote them.
-struct ReadRows {
-  explicit ReadRows(const OwnedRows& rows, const Ints& block_table, std::int64_t ancestor_columns)
-      : token(rows.token.values()),
-        position(rows.position.values()),
-        slot(rows.slot.values()),
-        sequence(rows.sequence.values()),
-        begin(rows.begin.values()),
-        end(rows.end.values()),
-        count(rows.ancestor_count.values()),
-        ancestors(rows.ancestors.values()),
-        blocks(block_table),
-        columns(ancestor_columns) {}
-
-  HostTables tables() const {
-    return {.rows = std::ssize(token),
-            .token = token,
-            .position = position,
-            .slot = slot,
-            .sequence = sequence,
-            .begin = begin,
-            .end = end,
-            .ancestor_count = count,
-            .ancestors = ancestors,
-            .ancestor_columns = columns,
-            .blocks = blocks,
-            .block_columns = kColumns,
-            .mask = {}};
-  }
-
-  Ints token, position, slot, sequence, begin, end, count, ancestors, blocks;
-  std::int64_t columns;
-};
-
 class RoundRowsConformance : public testing::TestWithParam<DeviceUnderTest> {
  protected:
   // Trees of one round, some of them smaller than the rows there are.
@@ -124,7 +90,7 @@ class RoundRowsConformance : public testing::TestWithParam<DeviceUnderTest> {
                                       .places = {.blocks = blocks.table(), .block_size = kBlock},
                                       .rows = out.all(),
                                       .window = window});
-    return ReadRows(out, sequences.blocks(), columns);
+    return ReadRows(out, columns, sequences.blocks(), kColumns);
   }
 
   // A path from the root down, as far as it likes; nothing where the walk was not decided.
@@ -327,7 +293,7 @@ TEST_P(RoundRowsConformance, AHeadCatchesUpWithThePath) {
                                     .feature = feature.list(),
                                     .seed = seed.list(),
                                     .window = window});
-    const ReadRows read(out, sequences.blocks(), 1);
+    const ReadRows read(out, 1, sequences.blocks(), kColumns);
     const Ints inputs = out.input.values(), features = feature.values(), seeds = seed.values();
     const StepLimits limits;
     const TreeTensors shown;

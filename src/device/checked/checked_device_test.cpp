@@ -408,7 +408,8 @@ TEST_F(CheckedDeviceTest, R45NothingIsMovedOrAllocatedInsideAStep) {
   expect_violation(in_step([&] { device_->allocate(4); }), {"allocate", "buffer"}, "R45");
   expect_violation(in_step([&] { weight(*device_, 4, 8); }), {"load_weight", "parts"}, "R45");
   expect_violation(in_step([&] { device_->discard(x); }), {"discard", "memory"}, "R45");
-  expect_violation(in_step([&] { device_->step(*recordings, {}, [] {}); }), {"step", "ops"}, "R45");
+  expect_violation(in_step([&] { device_->step(*recordings, {}, [&] { device_->allocate(4); }); }),
+                   {"allocate", "buffer"}, "R45");
   in_step([&] { device_->add(x, y); })();
   downloaded(x);
 }

@@ -78,6 +78,32 @@ double linear_bound(const LinearTerms& t) {
   return bound + 4 * kRounding * magnitude + 0x1p-140;
 }
 
+// An instruction adds 16 products and a sum. Each of the 17 is cut, at worst, at the last place of a float as large as
+// the largest of them, and the result is rounded or cut once more. f16 terms are those of a row whose largest number
+// was brought to 2^14 or more.
+double matrix_bound(const MatrixTerms& t) {
+  constexpr double kOfInstruction = 18 * 2 * kRounding;
+  constexpr std::int64_t kChunk = 128, kSteps = 8, kStrands = 4;
+  const auto inputs = static_cast<std::int64_t>(t.x.size()), chunks = (inputs + kChunk - 1) / kChunk;
+  const double instructions = static_cast<double>(t.terms * kSteps * ((chunks + kStrands - 1) / kStrands));
+  const double of_sums =
+      instructions * kOfInstruction + static_cast<double>(inputs + 8) * kRounding;  // and the judge's
+  double magnitude = std::fabs(t.bias), largest = 0, weights = 0;
+  bool finite = true;
+  for (std::size_t k = 0; k < t.x.size(); ++k) {
+    finite = finite && std::isfinite(t.x[k]);
+    if (!std::isfinite(t.x[k])) continue;
+    magnitude += std::fabs(double{t.x[k]} * double{t.w[k]});
+    largest = std::max<double>(largest, std::fabs(t.x[k]));
+    weights += std::fabs(t.w[k]);
+  }
+  if (magnitude >= std::numeric_limits<float>::max() / 2) return kAnything;  // one order overflows, another does not
+  if (!finite) return 0;
+  const double smallest = t.type == DType::f16 ? kSmallestF16 * largest / 0x1p14 : 0x1p-134;
+  return magnitude * (std::pow(rounding_in(t.type), t.terms) + of_sums) * (1 + kRounding) + weights * smallest +
+         0x1p-140;
+}
+
 // A score that is wrong by d changes each weight by a factor of at most exp(d), and so does the sum of weights; a
 // result is an average of values, and is kept in the same type as they are.
 std::vector<double> attention_bounds(const AttentionScenario& s, DType type, float scale) {

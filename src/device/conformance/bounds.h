@@ -36,6 +36,17 @@ struct LinearTerms {
 };
 double linear_bound(const LinearTerms& terms);
 
+// A linear's output where matrix instructions multiply x, taken as a sum of `terms` numbers of the weights' type (bf16,
+// f16), as float_fragments.h says: 0 where x is not finite, since the output is not either.
+struct MatrixTerms {
+  std::span<const float> x;
+  std::span<const float> w;
+  float bias = 0;
+  DType type = DType::bf16;
+  int terms = 2;
+};
+double matrix_bound(const MatrixTerms& terms);
+
 // The outputs of attention for every row and head, [rows, heads, dim], with K and V of this type.
 std::vector<double> attention_bounds(const AttentionScenario& scenario, DType type, float scale);
 

@@ -37,7 +37,7 @@ DeviceUnderTest ascend_fake(const std::string& name, std::uint64_t (*seed)()) {
 }
 
 bool has_round_ops(std::string_view name) {
-  const bool without = name == "checked_ascend" || name.starts_with("ascend") || name.ends_with("cuda");
+  const bool without = name == "checked_ascend" || name.starts_with("ascend");
   return !without;
 }
 
@@ -94,7 +94,27 @@ std::vector<DeviceUnderTest> devices_judged(const std::string& name, const std::
   return devices;
 }
 
+std::vector<DeviceUnderTest> devices_with_one_term() {
+  std::vector<DeviceUnderTest> devices;
+#ifndef ESPALIER_SANITIZED
+  if (judged_kind().value_or("emulated_cuda") == "emulated_cuda")
+    devices.push_back(
+        {"one_term_emulated_cuda", [] { return make_emulated_cuda_device({.activations = Activations::bf16}); }});
+#endif
+  if (judged_kind().value_or("cuda") == "cuda" && cuda::list_devices().problem.empty())
+    devices.push_back({"one_term_cuda", [name = judged_device().value_or("cuda")] {
+                         return make_named_device(name, {.activations = Activations::bf16});
+                       }});
+  return devices;
+}
+
 }  // namespace
+
+std::vector<DeviceUnderTest> devices_with_linears() {
+  std::vector<DeviceUnderTest> devices = devices_under_test();
+  for (DeviceUnderTest& device : devices_with_one_term()) devices.push_back(std::move(device));
+  return devices;
+}
 
 std::vector<DeviceUnderTest> devices_under_test() {
   const std::optional<std::string> judged = judged_device();
@@ -153,6 +173,22 @@ void DeviceTest::expect_conforming(const RowOp& op, std::int64_t rows, bool may_
     const std::size_t begin = static_cast<std::size_t>(r) * width;
     expect_close(op(tested(), {r}, {}), std::span(expected).subspan(begin, width),
                  exact() ? std::span<const double>() : std::span(allowed).subspan(begin, width));
+  }
+}
+
+void DeviceTest::expect_own_order(const RowOp& op, std::int64_t rows, bool may_be_strided, const RowBounds& bounds) {
+  std::vector<std::int64_t> all(static_cast<std::size_t>(rows));
+  std::iota(all.begin(), all.end(), 0);
+  SCOPED_TRACE(testing::Message() << rows << " rows");
+  const std::vector<float> own = op(tested(), all, {});
+  expect_within(own, op(judge(), all, {}), bounds(all));
+  const std::vector<Placement> others = placements(may_be_strided);
+  expect_same_bits(op(tested(), all, others[calls_++ % others.size()]), own);
+  std::vector<std::vector<std::int64_t>> choices = {{rows - 1}, {0}, {rows / 2}, {all.rbegin(), all.rend()}};
+  choices.emplace_back(all.begin() + rows / 2, all.end());
+  for (const std::vector<std::int64_t>& chosen : choices) {
+    SCOPED_TRACE(testing::Message() << chosen.size() << " of them, from row " << chosen[0]);
+    expect_same_bits(op(tested(), chosen, {}), select_rows(own, chosen, std::ssize(own) / rows));
   }
 }
 

@@ -33,6 +33,8 @@ inline std::ostream& operator<<(std::ostream& out, const DeviceUnderTest& device
 
 // All of them, or the one that is judged alone (base/testing/judged_device.h).
 std::vector<DeviceUnderTest> devices_under_test();
+// And those that differ from one of these in their linears alone (--activations).
+std::vector<DeviceUnderTest> devices_with_linears();
 
 struct NameOfDevice {
   std::string operator()(const testing::TestParamInfo<DeviceUnderTest>& info) const { return info.param.name; }
@@ -67,6 +69,9 @@ class DeviceTest {
   // The judge's bits for all rows, wherever the operands lie (one of the placements in turn), and the same bits for
   // rows computed alone. bounds: for devices that are not exact; none: the op moves or compares numbers, so they are
   void expect_conforming(const RowOp& op, std::int64_t rows, bool may_be_strided, const RowBounds& bounds = {});
+  // Within bounds of the judge, and a row's own bits wherever it lies, alone and among others: for ops that a device
+  // computes in an order of its own, but row by row.
+  void expect_own_order(const RowOp& op, std::int64_t rows, bool may_be_strided, const RowBounds& bounds);
   // The judge's bits, or as close as a device that is not exact has to be.
   void expect_close(std::span<const float> actual, std::span<const float> expected,
                     std::span<const double> bounds) const;

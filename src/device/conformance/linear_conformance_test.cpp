@@ -5,6 +5,7 @@
 #include <limits>
 #include <tuple>
 
+#include "device/activations.h"
 #include "device/blocks.h"
 #include "device/conformance/conformance.h"
 
@@ -98,6 +99,37 @@ RowBounds bounds_of(const std::vector<float>& x, const std::vector<HostWeight>& 
   };
 }
 
+// Whether a device with matrix instructions uses them for a part.
+bool has_matrix_order(const HostWeight::Part& part) {
+  return part.type == DType::bf16 || part.type == DType::f16;
+}
+
+// The bounds of linear_of() on such a device: none for the parts that it computes as the reference device does.
+RowBounds matrix_bounds_of(const std::vector<float>& x, const std::vector<HostWeight>& weights, int terms) {
+  return [&x, &weights, terms](const std::vector<std::int64_t>& rows) {
+    std::vector<double> bounds;
+    const auto inputs = static_cast<std::size_t>(weights[0].inputs);
+    std::vector<float> w(inputs);
+    for (std::int64_t r : rows)
+      for (const HostWeight& weight : weights) {
+        std::size_t output = 0;
+        for (const HostWeight::Part& part : weight.parts)
+          for (std::int64_t n = 0; n < part.outputs; ++n, ++output) {
+            bounds.push_back(0);
+            if (!has_matrix_order(part)) continue;
+            const auto bytes = static_cast<std::size_t>(row_bytes(part.type, weight.inputs));
+            widen_row(part.type, std::span(part.bytes).subspan(static_cast<std::size_t>(n) * bytes, bytes), w);
+            bounds.back() = matrix_bound({.x = std::span(x).subspan(static_cast<std::size_t>(r) * inputs, inputs),
+                                          .w = w,
+                                          .bias = weight.bias.empty() ? 0.0f : weight.bias[output],
+                                          .type = part.type,
+                                          .terms = terms});
+          }
+      }
+    return bounds;
+  };
+}
+
 // In the order in which row counts 1, 1, 2, 2, 3, 3, ... meet them.
 constexpr std::int64_t kOutputs[] = {257, 1, 64, 16, 256, 5, 31, 97, 97, 64, 31};
 
@@ -112,7 +144,13 @@ class LinearConformance : public testing::TestWithParam<std::tuple<DeviceUnderTe
  protected:
   DType type() const { return std::get<1>(GetParam()); }
   void expect_conforming(const std::vector<float>& x, const std::vector<HostWeight>& weights, std::int64_t rows) {
-    test_.expect_conforming(linear_of(x, weights), rows, true, bounds_of(x, weights));
+    const bool matrices = test_.exact() && test_.tested().float_order() != kContractFloatOrder &&
+                          std::ranges::any_of(weights, [](const HostWeight& weight) {
+                            return std::ranges::any_of(weight.parts, has_matrix_order);
+                          });
+    if (!matrices) return test_.expect_conforming(linear_of(x, weights), rows, true, bounds_of(x, weights));
+    const int terms = test_.tested().activations() == name(Activations::bf16) ? 1 : 2;
+    test_.expect_own_order(linear_of(x, weights), rows, true, matrix_bounds_of(x, weights, terms));
   }
   DeviceTest test_{std::get<0>(GetParam())};
   RandomValues random_{23};
@@ -123,7 +161,7 @@ std::string name_of_case(const testing::TestParamInfo<std::tuple<DeviceUnderTest
 }
 
 INSTANTIATE_TEST_SUITE_P(Devices, LinearConformance,
-                         testing::Combine(testing::ValuesIn(devices_under_test()), testing::ValuesIn(kLinearTypes)),
+                         testing::Combine(testing::ValuesIn(devices_with_linears()), testing::ValuesIn(kLinearTypes)),
                          name_of_case);
 
 TEST_P(LinearConformance, EveryShape) {
@@ -175,7 +213,7 @@ TEST_P(LinearConformance, NanInfinityZeroAndTinyRows) {
 class ManyKernelsConformance : public LinearConformance {};
 
 std::vector<DeviceUnderTest> devices_of_many_kernels() {
-  std::vector<DeviceUnderTest> devices = devices_under_test();
+  std::vector<DeviceUnderTest> devices = devices_with_linears();
   std::erase_if(devices, [](const DeviceUnderTest& device) { return device.name.find("cuda") == std::string::npos; });
   return devices;
 }
@@ -208,6 +246,27 @@ TEST_P(ManyKernelsConformance, ManyInputs) {
   if (!emulated) add(17000, 1024);
   for (const HostWeight& weight : weights)
     for (std::int64_t rows : {1, 5, 12, 40}) expect_conforming(random_.values(rows * weight.inputs), {weight}, rows);
+}
+
+TEST_P(ManyKernelsConformance, ARowHasItsBitsAloneAndInAnyPlaceAmong2To256) {
+  const bool emulated = std::get<0>(GetParam()).name.find("emulated") != std::string::npos;
+  constexpr std::int64_t kPool = 256;
+  HostWeight weight{.inputs = 768};
+  weight.stack(random_, type(), emulated ? 24 : 1000);
+  const std::vector<float> x = random_.values(kPool * weight.inputs);
+  const std::vector<HostWeight> weights = {weight};
+  const RowOp op = linear_of(x, weights);
+  std::vector<float> alone;
+  for (std::int64_t r = 0; r < kPool; ++r) {
+    const std::vector<float> one = op(test_.tested(), {r}, {});
+    alone.insert(alone.end(), one.begin(), one.end());
+  }
+  for (const std::int64_t count : {2, 3, 8, 9, 16, 17, 32, 33, 64, 65, 129, 256}) {
+    SCOPED_TRACE(testing::Message() << count << " rows");
+    const std::vector<std::int32_t> order = random_.permutation(kPool);
+    const std::vector<std::int64_t> chosen(order.begin(), order.begin() + count);
+    expect_same_bits(op(test_.tested(), chosen, {}), select_rows(alone, chosen, weight.outputs));
+  }
 }
 
 }  // namespace

@@ -170,7 +170,7 @@ TEST_F(RecordingDeviceTest, NothingComesFromOrGoesToTheHostInsideAStep) {
   expect_refused([&] { device_->allocate(4); }, "allocate inside a step");
   expect_refused([&] { weight({1}); }, "load_weight inside a step");
   expect_refused([&] { device_->discard(x); }, "discard inside a step");
-  expect_refused([&] { step([] {}); }, "step inside a step");
+  expect_refused([&] { step([&] { device_->allocate(4); }); }, "allocate inside a step");
   expect_refused([&] { device_->make_recordings(); }, "make_recordings inside a step");
   EXPECT_EQ(read(x), (std::vector<float>{1, 2})) << "a step that failed is over";
 }

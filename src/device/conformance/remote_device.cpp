@@ -37,6 +37,7 @@ RowTables real(const RowTables& rows) {
 class RemoteRoundOps final : public RoundOps {
  public:
   explicit RemoteRoundOps(RoundOps& inner) : inner_(inner) {}
+  std::int64_t most_nodes() const override { return inner_.most_nodes(); }
 
  private:
   void do_run(const RoundOp& op) override {

@@ -289,6 +289,34 @@ TEST_P(RowsConformance, TopK) {
   });
 }
 
+// Rows that a device may cut into pieces, and more of their best than one piece has.
+TEST_P(RowsConformance, ChoicesAmongManyColumns) {
+  struct Shape {
+    std::int64_t width, k;
+  };
+  for (const auto& [width, k] : {Shape{2048, 3}, {2049, 40}, {4111, 2060}, {32003, 10}, {30000, 300}}) {
+    SCOPED_TRACE(testing::Message() << k << " of " << width);
+    const std::int64_t rows = test_.row_count(2);
+    const std::vector<float> x = values(rows * width, true), finite = values(rows * width, false);
+    const auto on = [&, k = k](Device& device) {
+      const PlacedTensor placed = place(device, DType::f32, x, rows), value(device, DType::f32, rows, k),
+                         id(device, DType::i32, rows, k), best(device, DType::i32, 1, rows),
+                         sum(device, DType::f32, 1, rows);
+      device.top_k(placed, value, id);
+      device.argmax(placed, best.view().reshaped({rows}));
+      device.log_sum_exp(place(device, DType::f32, finite, rows), 7.0f, sum.view().reshaped({rows}));
+      std::vector<float> all = value.values<float>();
+      for (const PlacedTensor* ids : {&id, &best})
+        for (const std::int32_t each : ids->values<std::int32_t>()) all.push_back(static_cast<float>(each));
+      if (!test_.exact()) return all;
+      const std::vector<float> sums = sum.values<float>();
+      all.insert(all.end(), sums.begin(), sums.end());
+      return all;
+    };
+    expect_same_bits(on(test_.tested()), on(test_.judge()));
+  }
+}
+
 TEST_P(RowsConformance, LogSumExp) {
   for_each_shape(kWidths, [&](std::int64_t rows, std::int64_t width, bool awkward) {
     std::vector<float> x = values(rows * width, awkward);

@@ -4,9 +4,11 @@
 // without keys has nothing to do.
 #include "device/cuda/attention_keys.h"
 #include "device/cuda/attention_tile.h"
+#include "device/cuda/float_fragments.h"
 #include "device/cuda/format_switch.h"
 #include "device/cuda/kernel.h"
 #include "device/cuda/kernels.h"
+#include "device/cuda/last_block.h"
 #include "device/cuda/quantise_block.h"
 #include "device/cuda/scalar_math.h"
 
@@ -25,6 +27,7 @@ struct Left {
                             // score is), denominator, sums
   std::int32_t* arrived;    // [rows, shares] blocks that have; 0 between calls
   QuantisedRows quantised;  // data null: not wanted
+  TermRows terms;           // likewise
   int most_tiles;
 };
 
@@ -151,20 +154,6 @@ __device__ void staged_values(const HeadShare& heads, const StagedTile<Element, 
     tile[kTileHead + 2 * pair + 1] = sum[1];
     if (pair == 0) tile[1] = denominator;
   }
-}
-
-// Whether this block is the last of `tiles` of its row and share; then it sees what the others left.
-__device__ bool arrive_last(std::int32_t* arrived, int tiles) {
-  __shared__ bool last;
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    __threadfence();
-    last = atomicAdd(arrived, 1) + 1 == tiles;
-    if (last) *arrived = 0;
-    __threadfence();
-  }
-  __syncthreads();
-  return last;
 }
 
 // The largest maximum of a head's tiles; NaN if one is.
@@ -356,6 +345,7 @@ __global__ void __launch_bounds__(kKeys) attention_kernel(const __grid_constant_
     const std::int64_t column = heads.first * dim + i;
     call.out[r * call.heads * dim + column] = q[i];
     if (left.quantised.data != nullptr) quantise_block(q[i], r, column / kBlock, left.quantised);
+    if (left.terms.data != nullptr) store_terms<Bf16Element>(q[i], r, column, left.terms);
   }
 }
 
@@ -391,10 +381,11 @@ std::int64_t attention_count_bytes(const AttentionCall& call) {
   return call.rows * call.kv_heads * shares_of(call) * static_cast<std::int64_t>(sizeof(std::int32_t));
 }
 
-void attention(Queue queue, const AttentionCall& call, const AttentionScratch& scratch, std::byte* quantised) {
+void attention(Queue queue, const AttentionCall& call, const AttentionScratch& scratch, const AttentionForms& forms) {
   const Left left{reinterpret_cast<float*>(scratch.tiles),
                   reinterpret_cast<std::int32_t*>(scratch.counts),
-                  {reinterpret_cast<std::uint8_t*>(quantised), call.heads * call.dim / kBlock, call.rows == 1},
+                  {reinterpret_cast<std::uint8_t*>(forms.quantised), call.heads * call.dim / kBlock, call.rows == 1},
+                  term_rows(queue, forms.terms, call.rows, call.heads * call.dim),
                   static_cast<int>(most_tiles(call))};
   with_element(call.kv_type, [&](auto element) {
     using Element = decltype(element);

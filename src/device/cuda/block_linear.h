@@ -2,34 +2,15 @@
 #pragma once
 
 #include "device/cuda/block_fragments.h"
-#include "device/cuda/kernels.h"
+#include "device/cuda/linear_parts.h"
 #include "device/cuda/packed_layout.h"
 
 namespace espalier::cuda {
 
-struct BlockLinear {
-  struct Part {
-    const std::uint8_t* packed;
-    const float* bias;  // null: none
-    float* y;
-    std::int64_t y_stride;
-    std::int64_t outputs;
-    int first_group;  // of all
-    float* added_to;  // null: nothing
-    std::int64_t added_stride;
-  };
-  Part parts[kMostParts];
-  int count;
+struct BlockLinear : LinearParts {
   const std::uint8_t* quantised;
-  std::int64_t rows;
   int blocks, chunks;
-  int groups;  // of all parts
 
-  __device__ const Part& part_of(int group) const {
-    int i = 0;
-    while (i + 1 < count && group >= parts[i + 1].first_group) ++i;
-    return parts[i];
-  }
   __device__ int blocks_of(int chunk) const {
     const int left = blocks - chunk * kChunkBlocks;
     return left < kChunkBlocks ? left : kChunkBlocks;
@@ -59,12 +40,7 @@ __device__ void store_sums(const BlockLinear& call, int group, std::int64_t firs
         std::int64_t{group - part.first_group} * kGroup + LaneShare<columns>::output(lane, i / columns);
     const std::int64_t r = columns == 1 ? 0 : first_row + lane % 4 * 2 + i % columns;
     if (n >= part.outputs || r >= call.rows) continue;
-    const float y = part.bias == nullptr ? sum[i] : sum[i] + part.bias[n];
-    part.y[r * part.y_stride + n] = y;
-    if (part.added_to != nullptr) {
-      float* const x = part.added_to + r * part.added_stride + n;
-      *x = *x + y;
-    }
+    store_sum(part, r, n, sum[i]);
   }
 }
 

@@ -1,130 +1,150 @@
-// The ops over a vocabulary: argmax, top_k, log_sum_exp. One block of threads for each row.
+// The ops over a vocabulary: argmax, top_k, log_sum_exp, and the ranking of shares of a row, which others share.
 #include "device/cuda/kernel.h"
 #include "device/cuda/kernels.h"
+#include "device/cuda/last_block.h"
 #include "device/cuda/scalar_math.h"
+#include "device/cuda/vocabulary.h"
 
 namespace espalier::cuda {
 namespace {
 
-constexpr int kThreads = 1024;
-constexpr int kLanes = 256;  // partial sums over a vocabulary
+constexpr int kMostShareThreads = 256;
+constexpr int kEach = kShare / kMostShareThreads;  // columns of a thread
 
-// Where an element stands: the larger key comes first. The value above, the id inverted below, so that the lowest id
-// wins among equals; both zeros are equal, and NaN counts as minus infinity. No element has key 0.
-__device__ std::uint64_t order_key(float x, std::int64_t id) {
-  const float value = rank_value(x);
-  const std::uint32_t bits = value == 0.0f ? 0u : __float_as_uint(value);
-  const std::uint32_t ordered = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
-  return static_cast<std::uint64_t>(ordered) << 32 | (0xffffffffu - static_cast<std::uint32_t>(id));
-}
+// The elements of a share that a thread has, as keys; 0: none.
+struct OwnKeys {
+  std::uint64_t key[kEach];
 
-__device__ std::int32_t id_of(std::uint64_t key) {
-  return static_cast<std::int32_t>(0xffffffffu - static_cast<std::uint32_t>(key));
-}
-
-// The largest key of a block, to all of its threads. shared: one for each warp
-__device__ std::uint64_t largest_of_block(std::uint64_t key, std::uint64_t* shared) {
-  const auto larger = [](std::uint64_t a, std::uint64_t b) { return a > b ? a : b; };
-  for (int lanes = kWarp / 2; lanes >= 1; lanes /= 2)
-    key = larger(key,
-                 static_cast<std::uint64_t>(__shfl_xor_sync(kAllLanes, static_cast<unsigned long long>(key), lanes)));
-  __syncthreads();  // whoever still reads the last one
-  if (threadIdx.x % kWarp == 0) shared[threadIdx.x / kWarp] = key;
-  __syncthreads();
-  std::uint64_t all = 0;
-  for (unsigned i = 0; i < blockDim.x / kWarp; ++i) all = larger(all, shared[i]);
-  return all;
-}
-
-__global__ void __launch_bounds__(kThreads) argmax_kernel(ConstRows x, std::int32_t* id) {
-  wait_and_hold_the_next_back();  // which may look ids up before it waits
-  __shared__ std::uint64_t shared[kThreads / kWarp];
-  const float* const row = x.data + blockIdx.x * x.stride;
-  std::uint64_t best = 0;
-#pragma unroll 8
-  for (std::int64_t c = threadIdx.x; c < x.columns; c += blockDim.x) {
-    const std::uint64_t key = order_key(row[c], c);
-    best = key > best ? key : best;
+  __device__ OwnKeys(const float* row, std::int64_t columns, std::int64_t first) {
+    float x[kEach];
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      const std::int64_t c = first + i * blockDim.x;
+      x[i] = c < columns ? row[c] : 0.0f;
+    }
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      const std::int64_t c = first + i * blockDim.x;
+      key[i] = c < columns ? order_key(x[i], c) : 0;
+    }
   }
-  best = largest_of_block(best, shared);
-  if (threadIdx.x == 0) id[blockIdx.x] = id_of(best);
-}
 
-// One after the other: the largest of those behind the last one. A thread looks through its elements again only when
-// its own was taken.
-__global__ void __launch_bounds__(kThreads) top_k_kernel(ConstRows x, std::int64_t k, float* value, std::int32_t* id) {
-  wait_and_hold_the_next_back();  // which may look ids up before it waits
-  __shared__ std::uint64_t shared[kThreads / kWarp];
-  const float* const row = x.data + blockIdx.x * x.stride;
+  __device__ std::uint64_t largest_below(std::uint64_t bound) const {
+    std::uint64_t largest = 0;
+#pragma unroll
+    for (int i = 0; i < kEach; ++i)
+      if (key[i] < bound && key[i] > largest) largest = key[i];
+    return largest;
+  }
+};
+
+// The best of share blockIdx.y of row blockIdx.x, one after the other: the largest of those behind the last one.
+__device__ void rank_share(ConstRows x, const VocabularyScratch& scratch, LargestOfBlock& largest) {
+  const OwnKeys keys(x.data + blockIdx.x * x.stride, x.columns, std::int64_t{blockIdx.y} * kShare + threadIdx.x);
+  std::uint64_t* const best = scratch.best + (std::int64_t{blockIdx.x} * scratch.shares + blockIdx.y) * scratch.kept;
   std::uint64_t last = ~std::uint64_t{0}, own = last;
-  for (std::int64_t i = 0; i < k; ++i) {
-    if (own == last) {  // at first, and where it was taken
-      own = 0;
-#pragma unroll 8
-      for (std::int64_t c = threadIdx.x; c < x.columns; c += blockDim.x) {
-        const std::uint64_t key = order_key(row[c], c);
-        if (key < last && key > own) own = key;
-      }
-    }
-    last = largest_of_block(own, shared);
-    if (threadIdx.x == 0) {
-      id[blockIdx.x * k + i] = id_of(last);
-      value[blockIdx.x * k + i] = rank_value(row[id_of(last)]);
-    }
+  for (int i = 0; i < scratch.kept; ++i) {
+    if (own == last) own = keys.largest_below(last);  // at first, and where it was taken
+    last = largest(own);
+    if (threadIdx.x == 0) best[i] = last;
   }
 }
 
-__global__ void __launch_bounds__(kLanes) log_sum_exp_kernel(ConstRows x, float scale, float* y) {
+__global__ void __launch_bounds__(kMostShareThreads) rank_shares_kernel(ConstRows x, VocabularyScratch scratch) {
   wait_for_earlier_kernels();
-  __shared__ float lane[kLanes];
+  LargestOfBlock largest;
+  rank_share(x, scratch, largest);
+}
+
+// value: null: not wanted
+__global__ void __launch_bounds__(kMostShareThreads)
+    top_k_kernel(ConstRows x, int k, VocabularyScratch scratch, float* value, std::int32_t* id) {
+  wait_and_hold_the_next_back();  // which may look ids up before it waits
+  LargestOfBlock largest;
+  rank_share(x, scratch, largest);
+  if (!arrive_last(scratch.arrived + blockIdx.x, scratch.shares)) return;
+  id += std::int64_t{blockIdx.x} * k;
+  merge_shares(scratch, blockIdx.x, k, largest, [&](int rank, std::uint64_t key) { id[rank] = id_of(key); });
+  if (value == nullptr) return;
+  __syncthreads();
+  value += std::int64_t{blockIdx.x} * k;
   const float* const row = x.data + blockIdx.x * x.stride;
-  const auto thread = static_cast<int>(threadIdx.x);
-  float largest = -infinity();
-#pragma unroll 8
-  for (std::int64_t c = thread; c < x.columns; c += kLanes) {
-    const float t = rank_value(scale * row[c]);
-    largest = t > largest ? t : largest;
-  }
-  lane[thread] = largest;
-  for (int half = kLanes / 2; half >= 1; half /= 2) {
-    __syncthreads();
-    if (thread < half) lane[thread] = lane[thread + half] > lane[thread] ? lane[thread + half] : lane[thread];
-  }
-  __syncthreads();
-  largest = lane[0];
-  __syncthreads();
+  for_each_of(k, [&](int i) { value[i] = rank_value(row[id[i]]); });
+}
+
+__global__ void __launch_bounds__(kMostLaneThreads)
+    log_sum_exp_kernel(ConstRows x, float scale, VocabularyScratch scratch, float* y) {
+  wait_for_earlier_kernels();
+  LargestOfBlock largest_of_block;
+  const std::int64_t r = blockIdx.x;
+  const float largest = scaled_largest(scratch, r, scale, largest_of_block);
   if (!is_finite(largest)) {
-    if (thread == 0) y[blockIdx.x] = largest;
+    if (blockIdx.y == 0 && threadIdx.x == 0) y[r] = largest;
     return;
   }
-  float sum = 0;
-#pragma unroll 8
-  for (std::int64_t c = thread; c < x.columns; c += kLanes) sum += exp_f32(rank_value(scale * row[c]) - largest);
-  lane[thread] = sum;
-  for (int half = kLanes / 2; half >= 1; half /= 2) {
-    __syncthreads();
-    if (thread < half) lane[thread] += lane[thread + half];
-  }
-  if (thread == 0) y[blockIdx.x] = static_cast<float>(static_cast<double>(largest) + log_f64(lane[0]));
+  leave_exponentials(x, r, static_cast<int>(blockIdx.y), scale, largest, scratch);
+  if (!arrive_last(scratch.arrived + r, kLaneBlocks)) return;
+  const float log = log_of_sums(scratch, r, largest);
+  if (threadIdx.x == 0) y[r] = log;
 }
 
-unsigned threads_for(std::int64_t columns) {
-  return columns >= kThreads ? kThreads : static_cast<unsigned>((columns + kWarp - 1) / kWarp * kWarp);
+Launch blocks_of_shares(ConstRows x, const VocabularyScratch& scratch) {
+  const unsigned threads = scratch.shares > 1 ? kMostShareThreads : blocks_for(x.columns, kEach * kWarp) * kWarp;
+  return {{static_cast<unsigned>(x.rows), static_cast<unsigned>(scratch.shares), 1}, threads};
+}
+
+std::int64_t shares_of(ConstRows x) {
+  return (x.columns + kShare - 1) / kShare;
+}
+
+std::int64_t kept_of(VocabularyRanks wanted) {
+  return wanted.of_share < kShare ? wanted.of_share : kShare;
 }
 
 }  // namespace
 
-void argmax(Queue queue, ConstRows x, std::int32_t* id) {
-  launch(queue, "argmax", argmax_kernel, {{static_cast<unsigned>(x.rows), 1, 1}, threads_for(x.columns)}, x, id);
+std::int64_t vocabulary_bytes(ConstRows x, VocabularyRanks wanted) {
+  constexpr std::int64_t kKeyBytes = sizeof(std::uint64_t), kSumBytes = kVocabularyLanes * sizeof(double);
+  return x.rows * ((shares_of(x) * kept_of(wanted) + wanted.of_row) * kKeyBytes + kSumBytes +
+                   static_cast<std::int64_t>(sizeof(std::int32_t)));
 }
 
-void top_k(Queue queue, ConstRows x, std::int64_t k, float* value, std::int32_t* id) {
-  launch(queue, "top_k", top_k_kernel, {{static_cast<unsigned>(x.rows), 1, 1}, threads_for(x.columns)}, x, k, value,
-         id);
+std::int64_t vocabulary_count_bytes(ConstRows x) {
+  return x.rows * static_cast<std::int64_t>(sizeof(std::int32_t));
 }
 
-void log_sum_exp(Queue queue, ConstRows x, float scale, float* y) {
-  launch(queue, "log_sum_exp", log_sum_exp_kernel, {{static_cast<unsigned>(x.rows), 1, 1}, kLanes}, x, scale, y);
+VocabularyScratch vocabulary_scratch(ConstRows x, VocabularyRanks wanted, std::byte* memory, std::byte* counts) {
+  VocabularyScratch scratch;
+  scratch.shares = static_cast<int>(shares_of(x));
+  scratch.kept = static_cast<int>(kept_of(wanted));
+  scratch.ranks = static_cast<int>(wanted.of_row);
+  scratch.best = reinterpret_cast<std::uint64_t*>(memory);
+  scratch.ranked = scratch.best + x.rows * scratch.shares * scratch.kept;
+  scratch.sums = reinterpret_cast<double*>(scratch.ranked + x.rows * scratch.ranks);
+  scratch.sizes = reinterpret_cast<std::int32_t*>(scratch.sums + x.rows * kVocabularyLanes);
+  scratch.arrived = reinterpret_cast<std::int32_t*>(counts);
+  return scratch;
+}
+
+void rank_shares(Queue queue, ConstRows x, const VocabularyScratch& scratch) {
+  launch(queue, "ranking shares", rank_shares_kernel, blocks_of_shares(x, scratch), x, scratch);
+}
+
+void argmax(Queue queue, ConstRows x, const VocabularyScratch& scratch, std::int32_t* id) {
+  top_k(queue, x, 1, scratch, nullptr, id);
+}
+
+void top_k(Queue queue, ConstRows x, std::int64_t k, const VocabularyScratch& scratch, float* value, std::int32_t* id) {
+  Launch how = blocks_of_shares(x, scratch);
+  how.shared_bytes = staged_bytes(scratch);
+  launch(queue, "top_k", top_k_kernel, how, x, static_cast<int>(k), scratch, value, id);
+}
+
+void log_sum_exp(Queue queue, ConstRows x, float scale, const VocabularyScratch& scratch, float* y) {
+  rank_shares(queue, x, scratch);
+  const unsigned threads = lane_threads(x.columns);
+  launch(queue, "log_sum_exp", log_sum_exp_kernel,
+         {{static_cast<unsigned>(x.rows), kLaneBlocks, 1}, threads, lane_bytes(threads)}, x, scale, scratch, y);
 }
 
 }  // namespace espalier::cuda

@@ -7,6 +7,7 @@
 #include "device/cuda/memory.h"
 #include "device/cuda/op_queue.h"
 #include "device/cuda/recorded_steps.h"
+#include "device/cuda/round_kernels.h"
 #include "device/cuda/weights.h"
 
 namespace espalier::cuda {
@@ -40,17 +41,24 @@ class CudaDevice final : public Device {
   CudaDevice(const Options& options, const DeviceInfo& gpu)
       : options_(options),
         isa_("sm_" + gpu.capability),
+        float_order_("16-bit-mma-" + (matrices_are_emulated() ? "emulated" : gpu.capability)),
         stream_(options.index),
         staging_(stream_),
         queue_({.stream = stream_,
                 .programmatic = options.programmatic && may_begin_early(launch_facts(gpu)),
                 .small_blocks = options.small_blocks || !has_large_blocks(launch_facts(gpu)),
-                .processors = gpu.processors},
+                .processors = gpu.processors,
+                .terms = options.activations == Activations::bf16 ? 1 : 2},
                options.fused) {}
   ~CudaDevice() override { cudaStreamSynchronize(stream_); }
 
   std::string_view name() const override { return "cuda"; }
   std::string_view isa() const override { return isa_; }
+  RoundOps* round_ops() override { return &round_ops_; }
+  // What a card's matrix instructions add, and how they round, is the card's; linears of f32 weights add as the
+  // contract does.
+  std::string_view float_order() const override { return float_order_; }
+  std::string_view activations() const override { return espalier::name(options_.activations); }
   std::optional<std::int64_t> free_memory() const override {
     enter();
     std::size_t free = 0, total = 0;
@@ -124,11 +132,23 @@ class CudaDevice final : public Device {
   void do_top_k(ConstView x, View value, View id) override { queue().top_k(x, value, id); }
   void do_log_sum_exp(ConstView x, float scale, View y) override { queue().log_sum_exp(x, scale, y); }
 
+  class QueuedRoundOps final : public RoundOps {
+   public:
+    explicit QueuedRoundOps(CudaDevice& device) : device_(device) {}
+    std::int64_t most_nodes() const override { return kMostNodes; }
+
+   private:
+    void do_run(const RoundOp& op) override { device_.queue().round(op); }
+
+    CudaDevice& device_;
+  };
+
   Options options_;
-  std::string isa_;
+  std::string isa_, float_order_;
   Stream stream_;
   Staging staging_;
   OpQueue queue_;
+  QueuedRoundOps round_ops_{*this};
 };
 
 }  // namespace

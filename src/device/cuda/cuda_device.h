@@ -1,6 +1,6 @@
-// The device for NVIDIA GPUs: the contract's bits, the reference device's, for every op and every type of weight
-// (docs/cuda.md). This header is all that the rest of the program sees of it; a build without nvcc has the same
-// functions (absent.cpp), which find no GPU.
+// The device for NVIDIA GPUs: the contract's bits, the reference device's, for every op and every type of weight but
+// bf16 and f16, whose linears add in the order of its matrix instructions (docs/cuda.md). This header is all that the
+// rest of the program sees of it; a build without nvcc has the same functions (absent.cpp), which find no GPU.
 //
 // Everything runs asynchronously on one stream; download() waits. A step is recorded as a CUDA graph when its key comes
 // for the second time.
@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "device/activations.h"
 #include "device/device.h"
 
 namespace espalier::cuda {
@@ -44,13 +45,14 @@ Devices list_devices(Look look = Look::from_outside);
 // hundred megabytes of its memory, for the life of the process.
 void look_at(DeviceInfo& gpu);
 
-// All but the index are for tests and measurements: none of them changes a bit.
+// All behind the activations are for tests and measurements: none of them changes a bit.
 struct Options {
-  int index = 0;              // of the GPU
-  bool recorded = true;       // steps as graphs
-  bool fused = true;          // neighbours in a step as one kernel
-  bool small_blocks = false;  // linears as on a card with little shared memory
-  bool programmatic = true;   // a kernel begins before the one ahead of it has ended, where the GPU can
+  int index = 0;                                     // of the GPU
+  Activations activations = Activations::two_terms;  // of linears of bf16 and f16 weights
+  bool recorded = true;                              // steps as graphs
+  bool fused = true;                                 // neighbours in a step as one kernel
+  bool small_blocks = false;                         // linears as on a card with little shared memory
+  bool programmatic = true;  // a kernel begins before the one ahead of it has ended, where the GPU can
 };
 
 // Throws DeviceError, in one line, where there is no such GPU or it cannot be used.

@@ -1,4 +1,4 @@
-// How float weights lie in device memory: panels of 32 outputs, one a lane; in a panel, for every 16 bytes of inputs,
+// How f32 weights lie in device memory: panels of 32 outputs, one a lane; in a panel, for every 16 bytes of inputs,
 // those of the 32 outputs one after the other. So a warp reads 512 bytes in a row, and a lane finds its own inputs
 // ascending. Filled up with zeros, which nobody multiplies.
 #pragma once
@@ -9,11 +9,10 @@
 
 namespace espalier::cuda {
 
-template <typename Element>
 class FloatPanels {
  public:
   static constexpr int kPanel = 32;
-  static constexpr int kPack = 16 / sizeof(typename Element::Stored);  // inputs in 16 bytes
+  static constexpr int kPack = 16 / sizeof(float);  // inputs in 16 bytes
 
   __host__ __device__ FloatPanels(std::int64_t outputs, std::int64_t inputs)
       : panels_((outputs + kPanel - 1) / kPanel), packs_((inputs + kPack - 1) / kPack) {}

@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "base/dtype.h"
+#include "device/cuda/kernels.h"
 #include "device/cuda/scalar_math.h"
 
 namespace espalier::cuda {
@@ -37,6 +38,21 @@ auto with_element(DType type, const Body& body) {
     case DType::bf16: return body(Bf16Element{});
     default: throw std::logic_error("cuda: not a type of plain numbers");
   }
+}
+
+// Calls body with the element type of numbers of two bytes.
+template <typename Body>
+auto with_16_bits(DType type, const Body& body) {
+  return type == DType::bf16 ? body(Bf16Element{}) : body(F16Element{});
+}
+
+// Calls body with the constants of a queue: terms of x, and small blocks.
+template <typename Body>
+void with_terms(const Queue& queue, const Body& body) {
+  const auto with_blocks = [&](auto terms) {
+    queue.small_blocks ? body(terms, std::true_type{}) : body(terms, std::false_type{});
+  };
+  queue.terms == 1 ? with_blocks(std::integral_constant<int, 1>{}) : with_blocks(std::integral_constant<int, 2>{});
 }
 
 }  // namespace espalier::cuda

@@ -3,11 +3,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "device/cuda/api.h"
 #include "device/cuda/early_launch.h"
 #include "device/cuda/errors.h"
 #include "device/cuda/kernels.h"
+#include "device/cuda/scalar_math.h"
 
 namespace espalier::cuda {
 
@@ -102,6 +104,28 @@ inline void multiply_bytes_16(int (&c)[4], std::uint32_t a0, std::uint32_t a1, s
   multiply_bytes_emulated<1>(c, a, &b0, start);
 }
 
+// Sixteen fused multiply-adds, ascending: no card's order.
+template <typename Element>
+void multiply_floats(float (&c)[4], const uint4& a, std::uint32_t b0, std::uint32_t b1) {
+  struct Fragments {
+    std::uint16_t a[4][2], b[2][2];
+  } mine;
+  const std::uint32_t b[2] = {b0, b1};
+  std::memcpy(mine.a, &a, sizeof mine.a);
+  std::memcpy(mine.b, b, sizeof mine.b);
+  const Fragments* all = cuda_on_host::exchanged(mine);
+  const int group = static_cast<int>(threadIdx.x & 31u) / 4, pair = static_cast<int>(threadIdx.x & 31u) % 4;
+  for (int i = 0; i < 4; ++i) {
+    const int upper = i / 2, column = 2 * pair + i % 2;
+    for (int half = 0; half < 2; ++half)
+      for (int t = 0; t < 4; ++t)
+        for (int j = 0; j < 2; ++j)
+          c[i] = std::fmaf(Element::widen(all[group * 4 + t].a[2 * half + upper][j]),
+                           Element::widen(all[column * 4 + t].b[half][j]), c[i]);
+  }
+}
+inline constexpr bool kEmulatedMatrices = true;
+
 #else
 
 template <typename... Parameters, typename... Arguments>
@@ -110,7 +134,8 @@ void launch(Queue queue, const char* name, void (*kernel)(Parameters...), const 
   check_cuda(
       cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared),
       name);
-  constexpr std::size_t kWithoutAsking = 48 << 10;
+  // Of the 48 KB that a block may have unasked some are the kernel's own.
+  constexpr std::size_t kWithoutAsking = 32 << 10;
   if (how.shared_bytes > kWithoutAsking)
     check_cuda(
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(how.shared_bytes)),
@@ -237,6 +262,30 @@ __device__ inline void multiply_bytes_16(int (&c)[4], std::uint32_t a0, std::uin
       : "r"(a0), "r"(a1), "r"(b0), "r"(start));
 }
 
+// c = c + a * b with a [16, 16], b [16, 8] of bf16 or f16 (Element), added as the card adds: lane 4 g + t has of a the
+// elements 2 t and 2 t + 1 of rows g and g + 8, then 8 + 2 t of both; of b the same elements of column g; of c columns
+// 2 t and 2 t + 1 of row g, then of row g + 8.
+template <typename Element>
+__device__ inline void multiply_floats(float (&c)[4], const uint4& a, std::uint32_t b0, std::uint32_t b1) {
+  if constexpr (std::is_same_v<Element, Bf16Element>)
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1));
+  else
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1));
+}
+inline constexpr bool kEmulatedMatrices = false;
+
 #endif
+
+// Calls each(i) for i in [0, count), shared out to the threads of a block.
+template <typename Each>
+__device__ void for_each_of(int count, Each each) {
+  for (int i = static_cast<int>(threadIdx.x); i < count; i += static_cast<int>(blockDim.x)) each(i);
+}
 
 }  // namespace espalier::cuda

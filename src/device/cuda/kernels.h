@@ -17,6 +17,7 @@ struct Queue {
   bool programmatic = false;
   bool small_blocks = false;  // what has_large_blocks denies (early_launch.h)
   int processors = 132;       // of the GPU: how many blocks of threads can be at work at once is a multiple of it
+  int terms = 2;              // as the sum of how many numbers of two bytes a linear of such weights takes x
 };
 
 // A matrix of floats; stride: elements from one row to the next.
@@ -60,7 +61,15 @@ void quantise_rows(Queue queue, ConstRows x, std::byte* quantised);
 void swiglu_quantised(Queue queue, const float* x, Rows y, std::byte* quantised);
 void rms_norm_quantised(Queue queue, const float* x, const float* w, float eps, Rows y, std::byte* quantised);
 
-// --- linear_blocks.cu, linear_floats.cu ------------------------------------------------------------------------------
+// --- float_terms.cu --------------------------------------------------------------------------------------------------
+// The rows of a linear of bf16 or f16 weights as sums of that type (float_fragments.h).
+std::int64_t term_bytes(Queue queue, std::int64_t rows, std::int64_t inputs);
+void split_rows(Queue queue, DType type, ConstRows x, std::byte* terms);
+// Ops and the splitting, for bf16, of what they make, in one kernel; y is dense.
+void swiglu_split(Queue queue, const float* x, Rows y, std::byte* terms);
+void rms_norm_split(Queue queue, const float* x, const float* w, float eps, Rows y, std::byte* terms);
+
+// --- linear_blocks.cu, linear_floats.cu, linear_f32.cu ---------------------------------------------------------------
 struct LinearPart {
   DType type = DType::f32;
   const std::byte* packed = nullptr;
@@ -68,13 +77,24 @@ struct LinearPart {
   std::int64_t inputs = 0;
   const float* bias = nullptr;  // of the first output of this part; null: none
   Rows y;                       // from the column of that output
-  float* added_to = nullptr;    // not null: dense rows as wide as added_stride, to which y is added as well
+  float* added_to = nullptr;    // not null: dense rows as wide as added_stride, to which y is added as well (not f32)
   std::int64_t added_stride = 0;
 };
 // At most kMostParts, all of one type, with the same rows and inputs: one launch.
 inline constexpr int kMostParts = 8;
 void linear_blocks(Queue queue, const LinearPart* parts, int count, const std::byte* quantised);
-void linear_floats(Queue queue, const LinearPart& part, ConstRows x);
+// Weights of two bytes. Scratch memory: sums, uninitialised, and counts, zeros before a call and after it.
+struct FloatScratchBytes {
+  std::int64_t sums = 0, counts = 0;
+};
+struct FloatScratch {
+  std::byte *sums = nullptr, *counts = nullptr;
+};
+FloatScratchBytes float_scratch_bytes(Queue queue, const LinearPart* parts, int count);
+void linear_floats(Queue queue, const LinearPart* parts, int count, std::byte* terms, const FloatScratch& scratch);
+bool matrices_are_emulated();  // no card's order of sums
+// In the contract's own order.
+void linear_f32(Queue queue, const LinearPart& part, ConstRows x);
 
 // --- rows.cu ---------------------------------------------------------------------------------------------------------
 // The compute capability, 90 for 9.0, that the code of the kernels was written for: what __CUDA_ARCH__ was, a tenth.
@@ -137,12 +157,36 @@ std::int64_t attention_count_bytes(const AttentionCall& call);
 struct AttentionScratch {
   std::byte *tiles = nullptr, *counts = nullptr;
 };
-// quantised: not null: quantises `out` as well; dim is then a multiple of 32
-void attention(Queue queue, const AttentionCall& call, const AttentionScratch& scratch, std::byte* quantised);
+// What attention makes of `out` besides; null: nothing.
+struct AttentionForms {
+  std::byte* quantised = nullptr;  // dim is then a multiple of 32
+  std::byte* terms = nullptr;      // of bf16; heads * dim is then a multiple of 128
+};
+void attention(Queue queue, const AttentionCall& call, const AttentionScratch& scratch, const AttentionForms& forms);
 
 // --- choices.cu ------------------------------------------------------------------------------------------------------
-void argmax(Queue queue, ConstRows x, std::int32_t* id);
-void top_k(Queue queue, ConstRows x, std::int64_t k, float* value, std::int32_t* id);
-void log_sum_exp(Queue queue, ConstRows x, float scale, float* y);
+// What kernels over a vocabulary pass on to each other, and the blocks of one kernel: [rows, ...] each.
+inline constexpr int kShare = 2048;  // columns that a block of threads ranks
+struct VocabularyScratch {
+  std::uint64_t* best = nullptr;    // [shares, kept] keys (vocabulary.h): of each share, best first, then 0
+  std::uint64_t* ranked = nullptr;  // [ranks] keys: of the row, as `best`
+  double* sums = nullptr;           // [256] of lanes
+  std::int32_t* sizes = nullptr;    // how many could be ranked
+  std::int32_t* arrived = nullptr;  // blocks that have; zeros before a call and after it
+  int shares = 0, kept = 0, ranks = 0;
+};
+// How many best are wanted, of each share and, where they are passed on, of the row.
+struct VocabularyRanks {
+  std::int64_t of_share = 1, of_row = 0;
+};
+std::int64_t vocabulary_bytes(ConstRows x, VocabularyRanks wanted);
+std::int64_t vocabulary_count_bytes(ConstRows x);
+VocabularyScratch vocabulary_scratch(ConstRows x, VocabularyRanks wanted, std::byte* memory, std::byte* counts);
+
+// Ranks the shares of rows: leaves `best`.
+void rank_shares(Queue queue, ConstRows x, const VocabularyScratch& scratch);
+void argmax(Queue queue, ConstRows x, const VocabularyScratch& scratch, std::int32_t* id);
+void top_k(Queue queue, ConstRows x, std::int64_t k, const VocabularyScratch& scratch, float* value, std::int32_t* id);
+void log_sum_exp(Queue queue, ConstRows x, float scale, const VocabularyScratch& scratch, float* y);
 
 }  // namespace espalier::cuda

@@ -14,40 +14,18 @@
 #include "device/cuda/block_linear.h"
 #include "device/cuda/format_switch.h"
 #include "device/cuda/kernel.h"
+#include "device/cuda/warp_rings.h"
 
 namespace espalier::cuda {
 namespace {
 
 constexpr int kMostTiles = 2;
 
-// The pieces of a warp: of its groups every `step`-th chunk, one group after the other.
-template <DType type>
-struct Walk {
-  int group, chunk;
-  const std::uint8_t* piece;
-
-  __device__ Walk(const BlockLinear& call, int first_group, int first_chunk, int next_group)
-      : group(first_group), chunk(first_chunk), piece(nullptr) {
-    enter_group(call, next_group);
-  }
-  __device__ bool there(const BlockLinear& call) const { return group < call.groups; }
-  __device__ void advance(const BlockLinear& call, int step, int next_group) {
-    chunk += step;
-    piece += step * piece_bytes(type);
-    if (chunk >= call.chunks) enter_group(call, next_group);
-  }
-
- private:
-  __device__ void enter_group(const BlockLinear& call, int next_group) {
-    while (chunk >= call.chunks) chunk -= call.chunks, group += next_group;
-    if (there(call)) piece = call.piece_of(type, group, chunk);
-  }
-};
-
 // The warps of a block of threads and their shared memory: slots of one piece of weights and the same chunk of all
 // rows. relay: warps that share a group. small: for cards with little shared memory, or without copies of many bytes
 template <DType tag, int column_count, int tile_count, int relay_warps, bool is_small>
 struct FewRows {
+  using Call = BlockLinear;
   static constexpr DType type = tag;
   static constexpr int columns = column_count, tiles = tile_count, relay = relay_warps;
   static constexpr bool small = is_small;
@@ -57,158 +35,18 @@ struct FewRows {
                                                      : relay == 1 ? kLargeSharedBytes
                                                                   : std::size_t{160} << 10);
   static constexpr int kTileBytes = LaneShare<columns>::kTileBytes;
-  static constexpr int kSlotBytes = piece_bytes(type) + tiles * kTileBytes;
+  static constexpr int kPieceBytes = piece_bytes(type);
+  static constexpr int kSlotBytes = kPieceBytes + tiles * kTileBytes;
   static constexpr int kFit = kMostBytes / (kWarps * kSlotBytes);
   static constexpr int kSlots = kFit < 2 ? 2 : kFit < 4 ? kFit : 4;
   static constexpr int kBytes = kWarps * kSlots * (kSlotBytes + static_cast<int>(sizeof(std::uint64_t)));
   static constexpr int kPassedOnBytes = relay == 1 ? 0 : tiles * kWarps / relay * LaneShare<columns>::kSums * kWarp * 4;
   static_assert(static_cast<std::size_t>(kBytes + kPassedOnBytes) <= (small ? kSmallSharedBytes : kLargeSharedBytes));
+
+  __device__ static const std::uint8_t* piece_of(const BlockLinear& call, int group, int chunk) {
+    return call.piece_of(type, group, chunk);
+  }
 };
-
-// The ring of one warp whose lanes fetch 16 bytes each.
-template <typename Shape>
-class RingOfPieces {
- public:
-  __device__ RingOfPieces(const BlockLinear& call, int warp, int lane)
-      : slots_(shared_memory<std::uint8_t>() + warp * Shape::kSlots * Shape::kSlotBytes), lane_(lane) {
-#pragma unroll
-    for (int tile = 0; tile < Shape::tiles; ++tile) rows_there_[tile] = static_cast<int>(call.rows) - tile * kRowTile;
-  }
-
-  __device__ const std::uint8_t* slot(int i) const {
-    return slots_ + i * Shape::kSlotBytes;
-  }
-
-  __device__ void fetch_weights(const std::uint8_t* piece, int slot) const {
-    constexpr int kPieces = piece_bytes(Shape::type) / 16, kWhole = kPieces / kWarp * kWarp;
-    const std::uint8_t* const from = piece + lane_ * 16;
-    std::uint8_t* const to = slots_ + slot * Shape::kSlotBytes + lane_ * 16;
-#pragma unroll
-    for (int i = 0; i < kPieces / kWarp; ++i) copy_ahead(to + i * kWarp * 16, from + i * kWarp * 16);
-    if (kWhole < kPieces && lane_ < kPieces - kWhole) copy_ahead(to + kWhole * 16, from + kWhole * 16);
-  }
-
-  // The rows that there are, of the pairs of blocks that there are.
-  __device__ void fetch_rows(const BlockLinear& call, int chunk, int slot) const {
-    std::uint8_t* const to = slots_ + slot * Shape::kSlotBytes + piece_bytes(Shape::type);
-    if constexpr (Shape::columns == 1) {
-      if (lane_ < kOneRowChunkBytes / 16) copy_ahead(to + lane_ * 16, call.one_row_of(chunk) + lane_ * 16);
-    } else {
-      const int pairs = call.pairs_of(chunk);
-#pragma unroll
-      for (int tile = 0; tile < Shape::tiles; ++tile) {
-        const std::uint8_t* const from = call.rows_of(tile, chunk);
-#pragma unroll
-        for (int pair = 0; pair < kChunkBlocks / 2; ++pair) {
-          const int place = pair * kTilePairBytes + lane_ * 16;
-          if (pair < pairs && lane_ / 4 < rows_there_[tile])
-            copy_ahead(to + tile * kTileChunkBytes + place, from + place);
-        }
-        const int place = lane_ / 8 * kTilePairBytes + 2 * kRowTile * kBlock + lane_ % 8 * 16;
-        if (lane_ / 8 < pairs && lane_ % 4 * 2 < rows_there_[tile])
-          copy_ahead(to + tile * kTileChunkBytes + place, from + place);
-      }
-    }
-  }
-  // Behind what was fetched for a turn, also if it was nothing.
-  __device__ void end_of_turn() const {
-    end_of_copies();
-  }
-  // Until the next slot is there.
-  __device__ void wait(int) {
-    wait_for_copies<Shape::kSlots - 2>();
-  }
-
- private:
-  std::uint8_t* slots_;
-  int lane_;
-  int rows_there_[Shape::tiles];
-};
-
-// The ring of one warp whose first lane fetches all.
-template <typename Shape>
-class RingOfSlots {
- public:
-  __device__ RingOfSlots(const BlockLinear&, int warp, int lane)
-      : slots_(shared_memory<std::uint8_t>() + warp * Shape::kSlots * Shape::kSlotBytes),
-        arrivals_(reinterpret_cast<std::uint64_t*>(shared_memory<std::uint8_t>() +
-                                                   Shape::kWarps * Shape::kSlots * Shape::kSlotBytes) +
-                  warp * Shape::kSlots),
-        lane_(lane) {
-    if (lane_ == 0) {
-      for (int i = 0; i < Shape::kSlots; ++i) begin_arrivals(arrivals_ + i);
-      arrivals_are_ready();
-    }
-    __syncwarp();
-  }
-
-  __device__ const std::uint8_t* slot(int i) const { return slots_ + i * Shape::kSlotBytes; }
-
-  __device__ void fetch_weights(const std::uint8_t* piece, int slot) const {
-    if (lane_ != 0) return;
-    expect_bytes(arrivals_ + slot, Shape::kSlotBytes);
-    copy_many_ahead(slots_ + slot * Shape::kSlotBytes, piece, piece_bytes(Shape::type), arrivals_ + slot);
-  }
-  // Whole tiles and chunks: what there is not is not used.
-  __device__ void fetch_rows(const BlockLinear& call, int chunk, int slot) const {
-    if (lane_ != 0) return;
-    std::uint8_t* const to = slots_ + slot * Shape::kSlotBytes + piece_bytes(Shape::type);
-#pragma unroll
-    for (int tile = 0; tile < Shape::tiles; ++tile)
-      copy_many_ahead(to + tile * Shape::kTileBytes,
-                      Shape::columns == 1 ? call.one_row_of(chunk) : call.rows_of(tile, chunk), Shape::kTileBytes,
-                      arrivals_ + slot);
-  }
-  __device__ void end_of_turn() const {}
-  __device__ void wait(int slot) {
-    wait_for_bytes(arrivals_ + slot, parity_);
-    if (slot + 1 == Shape::kSlots) parity_ ^= 1;
-  }
-
- private:
-  std::uint8_t* slots_;
-  std::uint64_t* arrivals_;
-  int lane_;
-  int parity_ = 0;
-};
-
-// Goes through the pieces of a warp: take(walk, piece, rows) for each, when it is there.
-template <typename Shape, typename Take>
-__device__ void go_through(const BlockLinear& call, Walk<Shape::type> walk, int next_group, int warp, int lane,
-                           Take take) {
-  constexpr int step = Shape::relay;
-  std::conditional_t<Shape::small, RingOfPieces<Shape>, RingOfSlots<Shape>> ring(call, warp, lane);
-  Walk<Shape::type> ahead = walk;
-#pragma unroll 1
-  for (int i = 0; i < Shape::kSlots - 1 && ahead.there(call); ++i, ahead.advance(call, step, next_group))
-    ring.fetch_weights(ahead.piece, i);
-  wait_for_earlier_kernels();
-  ahead = walk;
-#pragma unroll 1
-  for (int i = 0; i < Shape::kSlots - 1; ++i) {
-    if (ahead.there(call)) {
-      ring.fetch_rows(call, ahead.chunk, i);
-      ahead.advance(call, step, next_group);
-    }
-    ring.end_of_turn();
-  }
-#pragma unroll 1
-  for (int slot = 0; walk.there(call); walk.advance(call, step, next_group)) {
-    ring.wait(slot);
-    __syncwarp();  // the other lanes' copies are there too, and they have read the slot before this
-    if (ahead.there(call)) {
-      const int before = slot == 0 ? Shape::kSlots - 1 : slot - 1;
-      ring.fetch_weights(ahead.piece, before);
-      ring.fetch_rows(call, ahead.chunk, before);
-      ahead.advance(call, step, next_group);
-    }
-    ring.end_of_turn();
-    __syncwarp();  // all lanes together again, as matrix instructions and barriers want them
-    const std::uint8_t* const piece = ring.slot(slot);
-    take(walk, piece, piece + piece_bytes(Shape::type));
-    slot = slot + 1 == Shape::kSlots ? 0 : slot + 1;
-  }
-}
 
 // What a chunk adds for the rows of a tile.
 template <DType type, int columns>
@@ -248,7 +86,7 @@ __device__ void compute_alone(const BlockLinear& call, int warp, int lane) {
   const int grid = static_cast<int>(gridDim.x), next_group = grid * Shape::kWarps;
   float sum[Shape::tiles][Share::kSums];
   go_through<Shape>(call, {call, static_cast<int>(blockIdx.x) + grid * warp, 0, next_group}, next_group, warp, lane,
-                    [&](const Walk<Shape::type>& walk, const std::uint8_t* piece, const std::uint8_t* rows) {
+                    [&](const Walk<Shape>& walk, const std::uint8_t* piece, const std::uint8_t* rows) {
                       const int blocks = call.blocks_of(walk.chunk);
 #pragma unroll
                       for (int tile = 0; tile < Shape::tiles; ++tile) {
@@ -259,7 +97,8 @@ __device__ void compute_alone(const BlockLinear& call, int warp, int lane) {
                         terms.compute(piece, rows + tile * Share::kTileBytes, lane);
                         terms.add_to(sum[tile], blocks);
                         if (walk.chunk + 1 == call.chunks)
-                          store_sums<Shape::columns>(call, walk.group, tile * kRowTile, lane, sum[tile]);
+                          store_sums<Shape::columns>(call, walk.group, (first_tile<Shape>() + tile) * kRowTile, lane,
+                                                     sum[tile]);
                       }
                     });
 }
@@ -267,7 +106,7 @@ __device__ void compute_alone(const BlockLinear& call, int warp, int lane) {
 // What a tile of rows has of a turn: its chunk's part of the chain, and at the end of a group the outputs. At its own
 // barrier a warp hands the sums to the next one.
 template <typename Shape, int tile>
-__device__ void take_turn(const BlockLinear& call, const Walk<Shape::type>& walk, bool first, bool last,
+__device__ void take_turn(const BlockLinear& call, const Walk<Shape>& walk, bool first, bool last,
                           const std::uint8_t* piece, const std::uint8_t* rows, int warp, int lane) {
   constexpr int kSums = LaneShare<Shape::columns>::kSums, kRelay = Shape::relay;
   __shared__ float passed_on[Shape::kWarps / kRelay][kSums][kWarp];
@@ -283,7 +122,8 @@ __device__ void take_turn(const BlockLinear& call, const Walk<Shape::type>& walk
 #pragma unroll
   for (int i = 0; i < kSums; ++i) passed[i][lane] = sum[i];
   if (!last) arrive_at(Shape::kWarps * tile + warp, 2 * kWarp);
-  if (walk.chunk + 1 == call.chunks) store_sums<Shape::columns>(call, walk.group, tile * kRowTile, lane, sum);
+  if (walk.chunk + 1 == call.chunks)
+    store_sums<Shape::columns>(call, walk.group, (first_tile<Shape>() + tile) * kRowTile, lane, sum);
 }
 
 // A group for some warps in turn.
@@ -294,7 +134,7 @@ __device__ void compute_in_turn(const BlockLinear& call, int warp, int lane) {
   bool first = warp % Shape::relay == 0;
   go_through<Shape>(
       call, {call, static_cast<int>(blockIdx.x) + grid * (warp / Shape::relay), warp % Shape::relay, next_group},
-      next_group, warp, lane, [&](const Walk<Shape::type>& walk, const std::uint8_t* piece, const std::uint8_t* rows) {
+      next_group, warp, lane, [&](const Walk<Shape>& walk, const std::uint8_t* piece, const std::uint8_t* rows) {
         const bool last = walk.chunk + 1 == call.chunks && walk.group + next_group >= call.groups;
         take_turn<Shape, 0>(call, walk, first, last, piece, rows, warp, lane);
         if constexpr (Shape::tiles == 2) take_turn<Shape, 1>(call, walk, first, last, piece, rows, warp, lane);
@@ -314,8 +154,9 @@ __global__ void __launch_bounds__(Shape::kWarps* kWarp) few_rows_kernel(const __
 template <typename Shape>
 void launch_few_rows(Queue queue, const BlockLinear& call) {
   const int blocks = std::min(call.groups, queue.processors);
+  const unsigned tiles = blocks_for(call.rows, Shape::tiles * kRowTile);
   launch(queue, "linear", few_rows_kernel<Shape>,
-         {{static_cast<unsigned>(blocks), 1, 1}, Shape::kWarps * kWarp, Shape::kBytes}, call);
+         {{static_cast<unsigned>(blocks), tiles, 1}, Shape::kWarps * kWarp, Shape::kBytes}, call);
 }
 
 // A warp for each group where that is enough for the GPU, else four.
@@ -330,21 +171,8 @@ void launch_enough_warps(Queue queue, const BlockLinear& call) {
 
 BlockLinear block_linear(const LinearPart* parts, int count, const std::byte* quantised) {
   BlockLinear call{};
-  call.count = count;
-  for (int i = 0; i < count; ++i) {
-    const LinearPart& from = parts[i];
-    call.parts[i] = {reinterpret_cast<const std::uint8_t*>(from.packed),
-                     from.bias,
-                     from.y.data,
-                     from.y.stride,
-                     from.outputs,
-                     call.groups,
-                     from.added_to,
-                     from.added_stride};
-    call.groups += static_cast<int>((from.outputs + kGroup - 1) / kGroup);
-  }
+  set_parts(call, parts, count);
   call.quantised = reinterpret_cast<const std::uint8_t*>(quantised);
-  call.rows = parts[0].y.rows;
   call.blocks = static_cast<int>(parts[0].inputs / kBlock);
   call.chunks = (call.blocks + kChunkBlocks - 1) / kChunkBlocks;
   return call;
@@ -356,9 +184,9 @@ void linear_blocks(Queue queue, const LinearPart* parts, int count, const std::b
   const BlockLinear call = block_linear(parts, count, quantised);
   if (call.rows > kMostTiles * kRowTile) return linear_many_rows(queue, parts[0].type, call);
   const auto launch_on_card = [&](auto format, auto small) {
-    if (call.rows == 1)
-      launch_enough_warps<format(), 1, 1, small()>(queue, call);
-    else if (call.rows <= kRowTile)
+    if (call.rows == 1) launch_enough_warps<format(), 1, 1, small()>(queue, call);
+    // Where multiprocessors would be left without a group, each tile has blocks of its own: the chain is the way to go.
+    else if (call.rows <= kRowTile || kMostTiles * call.groups <= queue.processors)
       launch_enough_warps<format(), 2, 1, small()>(queue, call);
     else
       launch_enough_warps<format(), 2, 2, small()>(queue, call);

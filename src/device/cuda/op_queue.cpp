@@ -71,6 +71,10 @@ bool of_blocks(const LinearPart& part) {
   return is_block_quantised(part.type);
 }
 
+bool of_f32(const LinearPart& part) {
+  return part.type == DType::f32;
+}
+
 std::vector<LinearPart> parts_of(std::span<const Projection> projections, std::int64_t inputs) {
   std::vector<LinearPart> parts;
   for (const Projection& p : projections)
@@ -112,7 +116,7 @@ void OpQueue::flush() {
   } else if (const auto* swiglu = std::get_if<Swiglu>(&op)) {
     cuda::swiglu(queue_, floats(swiglu->x), rows_of(swiglu->y));
   } else if (const auto* attention = std::get_if<Attention>(&op)) {
-    cuda::attention(queue_, attention->call, attention->scratch, nullptr);
+    cuda::attention(queue_, attention->call, attention->scratch, {});
   } else if (const auto* linear = std::get_if<Linear>(&op)) {
     launch_linear(*linear);
   } else if (const auto* rotations = std::get_if<Rotations>(&op)) {
@@ -137,57 +141,97 @@ void OpQueue::rms_norm(ConstView x, ConstView w, float eps, View y) {
 }
 
 // --- linears --------------------------------------------------------------------------------------------------------
-bool OpQueue::quantised_by_what_waits(ConstView x, std::byte* quantised) {
-  if (const auto* norm = std::get_if<Norm>(&waiting_); norm != nullptr && norm->y.rank() == 2 && same_rows(norm->y, x))
-    rms_norm_quantised(queue_, floats(norm->x), floats(norm->w), norm->eps, rows_of(norm->y), quantised);
-  else if (const auto* swiglu = std::get_if<Swiglu>(&waiting_); swiglu != nullptr && same_rows(swiglu->y, x))
-    swiglu_quantised(queue_, floats(swiglu->x), rows_of(swiglu->y), quantised);
-  else if (const auto* attention = std::get_if<Attention>(&waiting_);
-           attention != nullptr && attention->call.dim % 32 == 0 && same_rows(attention->out, x))
-    cuda::attention(queue_, attention->call, attention->scratch, quantised);
-  else if (const auto* linear = std::get_if<Linear>(&waiting_);
-           linear != nullptr && linear->quantised == quantised && same_rows(linear->x, x))
-    return true;
-  else
-    return false;
+OpQueue::RowForms OpQueue::forms_for(ConstView x, std::span<const LinearPart> parts) {
+  const auto any = [&](DType type) { return std::ranges::find(parts, type, &LinearPart::type) != parts.end(); };
+  const auto terms = static_cast<std::size_t>(term_bytes(queue_, x.dim(0), x.dim(1)));
+  RowForms forms;
+  if (std::ranges::any_of(parts, of_blocks))
+    forms.quantised = quantised_.at_least(static_cast<std::size_t>(quantised_bytes(x.dim(0), x.dim(1))));
+  if (any(DType::bf16)) forms.bf16_terms = bf16_terms_.at_least(terms);
+  if (any(DType::f16)) forms.f16_terms = f16_terms_.at_least(terms);
+  return forms;
+}
+
+void OpQueue::make_with_what_waits(ConstView x, RowForms& forms) {
+  std::byte* const quantised = std::exchange(forms.quantised, nullptr);
+  std::byte* const terms = quantised == nullptr ? std::exchange(forms.bf16_terms, nullptr) : nullptr;
+  const std::int64_t dim = x.dim(1);
+  if (quantised == nullptr && terms == nullptr) return;
+  if (const auto* norm = std::get_if<Norm>(&waiting_);
+      norm != nullptr && norm->y.rank() == 2 && same_rows(norm->y, x)) {
+    if (quantised != nullptr)
+      rms_norm_quantised(queue_, floats(norm->x), floats(norm->w), norm->eps, rows_of(norm->y), quantised);
+    else
+      rms_norm_split(queue_, floats(norm->x), floats(norm->w), norm->eps, rows_of(norm->y), terms);
+  } else if (const auto* swiglu = std::get_if<Swiglu>(&waiting_); swiglu != nullptr && same_rows(swiglu->y, x)) {
+    if (quantised != nullptr)
+      swiglu_quantised(queue_, floats(swiglu->x), rows_of(swiglu->y), quantised);
+    else
+      swiglu_split(queue_, floats(swiglu->x), rows_of(swiglu->y), terms);
+  } else if (const auto* attention = std::get_if<Attention>(&waiting_);
+             attention != nullptr && same_rows(attention->out, x) &&
+             (quantised != nullptr ? attention->call.dim % 32 == 0 : dim % 128 == 0)) {
+    cuda::attention(queue_, attention->call, attention->scratch, {quantised, terms});
+  } else {
+    (quantised != nullptr ? forms.quantised : forms.bf16_terms) = quantised != nullptr ? quantised : terms;
+    return;
+  }
   waiting_ = Nothing{};
-  return true;
+}
+
+void OpQueue::make_forms(ConstView x, RowForms forms) {
+  if (const auto* linear = std::get_if<Linear>(&waiting_);
+      linear != nullptr && linear->forms == forms && same_rows(linear->x, x))
+    return flush();
+  make_with_what_waits(x, forms);
+  flush();
+  if (forms.quantised != nullptr) quantise_rows(queue_, rows_of(x), forms.quantised);
+  if (forms.bf16_terms != nullptr) split_rows(queue_, DType::bf16, rows_of(x), forms.bf16_terms);
+  if (forms.f16_terms != nullptr) split_rows(queue_, DType::f16, rows_of(x), forms.f16_terms);
 }
 
 void OpQueue::linear(ConstView x, std::span<const Projection> projections) {
-  Linear linear{parts_of(projections, x.dim(1)), x, nullptr, {}};
+  Linear linear{parts_of(projections, x.dim(1)), x, {}, {}};
   if (projections.size() == 1) linear.y = projections[0].y;
-  if (std::ranges::any_of(linear.parts, of_blocks)) {
-    std::byte* const quantised = quantised_.at_least(static_cast<std::size_t>(quantised_bytes(x.dim(0), x.dim(1))));
-    if (!quantised_by_what_waits(x, quantised)) {
-      flush();
-      quantise_rows(queue_, rows_of(x), quantised);
-    }
-    linear.quantised = quantised;
-  }
-  flush();
+  linear.forms = forms_for(x, linear.parts);
+  make_forms(x, linear.forms);
   wait_with(std::move(linear));
+}
+
+void OpQueue::launch_parts(std::span<const LinearPart> parts, const Linear& linear) {
+  const DType type = parts[0].type;
+  for (std::span<const LinearPart> left = parts; !left.empty();) {
+    const auto count = static_cast<int>(std::min<std::size_t>(left.size(), of_f32(left[0]) ? 1 : kMostParts));
+    if (of_f32(left[0])) {
+      linear_f32(queue_, left[0], rows_of(linear.x));
+    } else if (of_blocks(left[0])) {
+      linear_blocks(queue_, left.data(), count, linear.forms.quantised);
+    } else {
+      const FloatScratchBytes bytes = float_scratch_bytes(queue_, left.data(), count);
+      const FloatScratch scratch{tiles_.at_least(static_cast<std::size_t>(bytes.sums)),
+                                 counts_.at_least(static_cast<std::size_t>(bytes.counts))};
+      linear_floats(queue_, left.data(), count, type == DType::bf16 ? linear.forms.bf16_terms : linear.forms.f16_terms,
+                    scratch);
+    }
+    left = left.subspan(static_cast<std::size_t>(count));
+  }
 }
 
 void OpQueue::launch_linear(const Linear& linear) {
   std::vector<LinearPart> parts = linear.parts;
-  const auto blocks =
-      std::stable_partition(parts.begin(), parts.end(), [](const LinearPart& part) { return !of_blocks(part); });
-  for (auto part = parts.begin(); part != blocks; ++part) linear_floats(queue_, *part, rows_of(linear.x));
-  std::stable_sort(blocks, parts.end(), [](const LinearPart& a, const LinearPart& b) { return a.type < b.type; });
-  for (std::span<const LinearPart> left(blocks, parts.end()); !left.empty();) {
+  std::ranges::stable_sort(parts, {}, &LinearPart::type);
+  for (std::span<const LinearPart> left = parts; !left.empty();) {
     const auto other = [&](const LinearPart& part) { return part.type != left[0].type; };
     const auto same = static_cast<std::size_t>(std::ranges::find_if(left, other) - left.begin());
-    const std::size_t count = std::min<std::size_t>(same, kMostParts);
-    linear_blocks(queue_, left.data(), static_cast<int>(count), linear.quantised);
-    left = left.subspan(count);
+    launch_parts(left.first(same), linear);
+    left = left.subspan(same);
   }
 }
 
 void OpQueue::add(View x, ConstView y) {
   if (auto* linear = std::get_if<Linear>(&waiting_); linear != nullptr && !linear->y.empty() &&
                                                      same_rows(linear->y, y) &&
-                                                     std::ranges::all_of(linear->parts, of_blocks)) {
+                                                     std::ranges::none_of(linear->parts, of_f32)) {
     for (LinearPart& part : linear->parts) {
       part.added_to = floats(x) + (part.y.data - floats(linear->y));
       part.added_stride = x.dim(1);
@@ -267,7 +311,7 @@ void OpQueue::attention(ConstView q, const KvViews& kv, const RowTables& rows, f
                                  counts_.at_least(static_cast<std::size_t>(attention_count_bytes(call)))};
   if (at_once == call.rows) return wait_with(Attention{call, scratch, out});
   for (std::int64_t begin = 0; begin < call.rows; begin += at_once)
-    cuda::attention(queue_, rows_of_call(call, begin, std::min(at_once, call.rows - begin)), scratch, nullptr);
+    cuda::attention(queue_, rows_of_call(call, begin, std::min(at_once, call.rows - begin)), scratch, {});
 }
 
 // --- the rest -------------------------------------------------------------------------------------------------------
@@ -285,15 +329,20 @@ void OpQueue::gather_rows(ConstView x, ConstView index, View y) {
 }
 void OpQueue::argmax(ConstView x, View id) {
   flush();
-  cuda::argmax(queue_, rows_of(x), ints(id));
+  cuda::argmax(queue_, rows_of(x), scratch_for(rows_of(x), {}), ints(id));
 }
 void OpQueue::top_k(ConstView x, View value, View id) {
   flush();
-  cuda::top_k(queue_, rows_of(x), value.dim(1), floats(value), ints(id));
+  const std::int64_t k = value.dim(1);
+  cuda::top_k(queue_, rows_of(x), k, scratch_for(rows_of(x), {k, 0}), floats(value), ints(id));
 }
 void OpQueue::log_sum_exp(ConstView x, float scale, View y) {
   flush();
-  cuda::log_sum_exp(queue_, rows_of(x), scale, floats(y));
+  cuda::log_sum_exp(queue_, rows_of(x), scale, scratch_for(rows_of(x), {}), floats(y));
+}
+VocabularyScratch OpQueue::scratch_for(ConstRows x, VocabularyRanks wanted) {
+  return vocabulary_scratch(x, wanted, vocabulary_.at_least(static_cast<std::size_t>(vocabulary_bytes(x, wanted))),
+                            counts_.at_least(static_cast<std::size_t>(vocabulary_count_bytes(x))));
 }
 
 }  // namespace espalier::cuda

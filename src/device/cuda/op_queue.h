@@ -1,7 +1,7 @@
-// The ops of device.h as kernels in a stream. Inside of a step neighbours that fit are one kernel: an op and the
-// quantising of its output for the linear behind it, a linear and the addition of its output, rotations and the write
-// of keys and values. For that an op may wait here until the next one comes. What an op stores, it stores all the same,
-// with the same roundings, so nobody can tell the difference but by the clock.
+// The ops of device.h and round_ops.h as kernels in a stream. Inside of a step neighbours that fit are one kernel: an
+// op and the quantising of its output for the linear behind it, a linear and the addition of its output, rotations and
+// the write of keys and values. For that an op may wait here until the next one comes. What an op stores, it stores all
+// the same, with the same roundings, so nobody can tell the difference but by the clock.
 //
 // Outside of a step nothing waits: the caller may give back an op's memory as soon as it was called.
 #pragma once
@@ -14,6 +14,7 @@
 #include "device/cuda/kernels.h"
 #include "device/cuda/memory.h"
 #include "device/device.h"
+#include "device/round_ops.h"
 
 namespace espalier::cuda {
 
@@ -38,6 +39,7 @@ class OpQueue {
   void argmax(ConstView x, View id);
   void top_k(ConstView x, View value, View id);
   void log_sum_exp(ConstView x, float scale, View y);
+  void round(const RoundOp& op);
 
  private:
   struct Nothing {};
@@ -55,10 +57,15 @@ class OpQueue {
     AttentionScratch scratch;
     View out;
   };
+  // What kernels of linears read in the place of x, made once for all of its parts; null: none of them wants it.
+  struct RowForms {
+    std::byte *quantised = nullptr, *bf16_terms = nullptr, *f16_terms = nullptr;
+    bool operator==(const RowForms&) const = default;
+  };
   struct Linear {
     std::vector<LinearPart> parts;
     ConstView x;
-    const std::byte* quantised;
+    RowForms forms;
     View y;  // of its only projection; empty: there are several
   };
   struct Rotations {
@@ -74,17 +81,33 @@ class OpQueue {
   void flush();
   // `op` waits for the one behind it, if there can be one.
   void wait_with(Waiting op);
-  // Whether x lies there quantised when what waits is done: a kernel makes it and quantises it, or what waits is a
-  // linear that reads it too.
-  bool quantised_by_what_waits(ConstView x, std::byte* quantised);
+  // Where the forms of x lie that these parts want.
+  RowForms forms_for(ConstView x, std::span<const LinearPart> parts);
+  // Makes them: the op that makes x makes one of them too where it waits, and where a linear waits that reads the same,
+  // they are there.
+  void make_forms(ConstView x, RowForms forms);
+  // Launches what waits with one of the forms, which it then no longer lacks; or nothing.
+  void make_with_what_waits(ConstView x, RowForms& forms);
   void launch_linear(const Linear& linear);
+  // Parts of one type, in as few launches as they fit in.
+  void launch_parts(std::span<const LinearPart> parts, const Linear& linear);
   static void launch(Queue queue, const Rotations::One& rotation);
+  VocabularyScratch scratch_for(ConstRows x, VocabularyRanks wanted);
+  // Those of round_ops.h (round_queue.cpp).
+  void launch(const RankGuesses& op);
+  void launch(const GrowLevel& op);
+  void launch(const ChooseRows& op);
+  void launch(const PlaceRows& op);
+  void launch(const ChooseTokens& op);
+  void launch(const WalkTrees& op);
+  void launch(const ListMoves& op);
+  void launch(const CatchUp& op);
 
   Queue queue_;
   bool fused_;
   bool in_step_ = false;
   Waiting waiting_;
-  Scratch tiles_, counts_, quantised_, slots_;
+  Scratch tiles_, counts_, quantised_, bf16_terms_, f16_terms_, slots_, vocabulary_;
 };
 
 }  // namespace espalier::cuda

@@ -23,11 +23,10 @@
 #include <cstdint>
 
 #include "base/dtype.h"
-#include "device/cuda/api.h"
+#include "device/cuda/linear_parts.h"
 
 namespace espalier::cuda {
 
-inline constexpr int kGroup = 16;       // outputs
 inline constexpr int kChunkBlocks = 8;  // blocks of 32 inputs
 inline constexpr int kBlock = 32;
 

@@ -3,7 +3,7 @@
 #include "device/cuda/kernel.h"
 #include "device/cuda/kernels.h"
 #include "device/cuda/quantise_block.h"
-#include "device/cuda/rms_factor.h"
+#include "device/cuda/rms_row.h"
 #include "device/cuda/scalar_math.h"
 
 namespace espalier::cuda {
@@ -45,11 +45,10 @@ __global__ void __launch_bounds__(kMostThreads)
   const std::int64_t r = blockIdx.x, first = threadIdx.x;
   const float first_weight = first < y.columns ? w[first] : 0.0f;  // on its way while others still work
   wait_for_earlier_kernels();
-  const float* const row = x + r * y.columns;
-  const float s = rms_factor(row, y.columns, eps);
+  const RmsRow row = rms_row(x + r * y.columns, y.columns, eps);
   for (std::int64_t block = threadIdx.x / kWarp; block < quantised.blocks; block += blockDim.x / kWarp) {
     const std::int64_t c = block * kBlock + threadIdx.x % kWarp;
-    const float value = (row[c] * s) * (c == first ? first_weight : w[c]);
+    const float value = (row.x[c] * row.factor) * (c == first ? first_weight : w[c]);
     y.data[r * y.stride + c] = value;
     quantise_block(value, r, block, quantised);
   }

@@ -1,7 +1,7 @@
 // The ops that treat each row, head or element by itself: rms_norm, rope, swiglu, silu, add, gather_rows.
 #include "device/cuda/kernel.h"
 #include "device/cuda/kernels.h"
-#include "device/cuda/rms_factor.h"
+#include "device/cuda/rms_row.h"
 #include "device/cuda/scalar_math.h"
 
 namespace espalier::cuda {
@@ -20,10 +20,9 @@ Launch one_thread_each(std::int64_t items) {
 // One row by one block of threads.
 __global__ void rms_norm_kernel(const float* x, const float* w, float eps, std::int64_t dim, float* y) {
   wait_for_earlier_kernels();
-  x += blockIdx.x * dim;
   y += blockIdx.x * dim;
-  const float s = rms_factor(x, dim, eps);
-  for (std::int64_t c = threadIdx.x; c < dim; c += blockDim.x) y[c] = (x[c] * s) * w[c];
+  const RmsRow row = rms_row(x + blockIdx.x * dim, dim, eps);
+  for (std::int64_t c = threadIdx.x; c < dim; c += blockDim.x) y[c] = (row.x[c] * row.factor) * w[c];
 }
 
 __global__ void rope_kernel(float* x, const std::int32_t* position, const float* cosine, const float* sine,

@@ -1,5 +1,6 @@
-// The elementary functions of base/math.h and base/float16.h for kernels: the same operations in the same order. The
-// files that include this are compiled without contraction, so a fused multiply-add is where fmaf is written.
+// The elementary functions of base/math.h, base/float16.h and base/random.h for kernels: the same operations in the
+// same order. The files that include this are compiled without contraction, so a fused multiply-add is where fmaf is
+// written.
 #pragma once
 
 #include <cstdint>
@@ -78,6 +79,17 @@ __device__ inline double log_f64(double x) {
   const double log_m = 2.0 * s * sum;
   const double n = exponent;
   return fma(n, kLn2High, fma(n, kLn2Low, log_m));
+}
+
+__device__ inline std::uint64_t mix64(std::uint64_t x) {
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
+  return x ^ (x >> 31);
+}
+
+__device__ inline double uniform(std::uint64_t seed, std::uint64_t position) {
+  const std::uint64_t bits = mix64(mix64(seed + 0x9e3779b97f4a7c15ull) + 0x9e3779b97f4a7c15ull * (position + 1));
+  return static_cast<double>(bits >> 11) * 0x1p-53;
 }
 
 __device__ inline float widen_f16(std::uint16_t half) {

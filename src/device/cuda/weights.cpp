@@ -1,7 +1,5 @@
 #include "device/cuda/weights.h"
 
-#include <algorithm>
-
 #include "device/cuda/kernels.h"
 
 namespace espalier::cuda {
@@ -28,10 +26,6 @@ CudaWeight::CudaWeight(std::span<const WeightPart> parts, Staging& staging, cuda
     first += part.outputs;
     parts_.push_back(std::move(packed));
   }
-}
-
-bool CudaWeight::has_blocks() const {
-  return std::ranges::any_of(parts_, [](const DevicePart& part) { return is_block_quantised(part.type); });
 }
 
 }  // namespace espalier::cuda

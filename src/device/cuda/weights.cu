@@ -1,4 +1,5 @@
 // Weights from the layout of files to that of device memory, and rows of them as floats.
+#include "device/cuda/float_fragments.h"
 #include "device/cuda/float_panels.h"
 #include "device/cuda/format_switch.h"
 #include "device/cuda/kernel.h"
@@ -132,15 +133,24 @@ __global__ void pack_scales(const std::uint8_t* stored, PackShape shape, std::ui
   }
 }
 
-template <typename Element>
-__global__ void pack_floats(const typename Element::Stored* stored, std::int64_t outputs, std::int64_t inputs,
-                            typename Element::Stored* packed) {
+__global__ void pack_f32(const float* stored, std::int64_t outputs, std::int64_t inputs, float* packed) {
   wait_for_earlier_kernels();
-  const FloatPanels<Element> panels(outputs, inputs);
+  const FloatPanels panels(outputs, inputs);
   const std::int64_t i = thread_number();
   if (i >= panels.elements()) return;
   const std::int64_t n = panels.output_of(i), k = panels.input_of(i);
-  packed[i] = n < outputs && k < inputs ? stored[n * inputs + k] : typename Element::Stored{0};
+  packed[i] = n < outputs && k < inputs ? stored[n * inputs + k] : 0.0f;
+}
+
+// Four neighbouring inputs of an output, zeros where there are none.
+__global__ void pack_16_bits(const std::uint16_t* stored, std::int64_t outputs, std::int64_t inputs,
+                             std::int64_t padded_outputs, std::uint16_t* packed) {
+  wait_for_earlier_kernels();
+  const std::int64_t chunks = float_chunks(inputs), quarters = chunks * (kFloatChunk / 4), i = thread_number();
+  const std::int64_t n = i / quarters, first = i % quarters * 4;
+  if (n >= padded_outputs) return;
+  for (std::int64_t k = first; k < first + 4; ++k)
+    packed[float_place(n, k, chunks)] = n < outputs && k < inputs ? stored[n * inputs + k] : std::uint16_t{0};
 }
 
 // w[n, k] of a packed block format, rounded as the contract says.
@@ -200,11 +210,18 @@ __global__ void embed_blocks(const std::uint8_t* packed, EmbedCall call) {
 template <typename Element>
 __global__ void embed_floats(const typename Element::Stored* packed, EmbedCall call) {
   wait_for_earlier_kernels();
-  const FloatPanels<Element> panels(call.outputs, call.y.columns);
   const std::int64_t k = thread_number(), r = blockIdx.y;
   const std::int64_t n = call.token[r] - call.first;
   if (k >= call.y.columns || n < 0 || n >= call.outputs) return;
-  call.y.data[r * call.y.stride + k] = Element::widen(packed[panels.place(n, k)]);
+  float& y = call.y.data[r * call.y.stride + k];
+  if constexpr (std::is_same_v<Element, F32Element>)
+    y = packed[FloatPanels(call.outputs, call.y.columns).place(n, k)];
+  else
+    y = Element::widen(packed[float_place(n, k, float_chunks(call.y.columns))]);
+}
+
+std::int64_t padded(std::int64_t outputs) {
+  return (outputs + kGroup - 1) / kGroup * kGroup;
 }
 
 }  // namespace
@@ -214,11 +231,8 @@ std::int64_t packed_bytes(DType type, std::int64_t outputs, std::int64_t inputs)
     const PackShape shape = pack_shape(type, outputs, inputs);
     return shape.groups * shape.chunks * piece_bytes(type);
   }
-  return with_element(type, [&](auto element) {
-    using Element = decltype(element);
-    return FloatPanels<Element>(outputs, inputs).elements() *
-           static_cast<std::int64_t>(sizeof(typename Element::Stored));
-  });
+  if (type == DType::f32) return FloatPanels(outputs, inputs).elements() * static_cast<std::int64_t>(sizeof(float));
+  return padded(outputs) * float_chunks(inputs) * kFloatChunk * static_cast<std::int64_t>(sizeof(std::uint16_t));
 }
 
 void pack_weight(Queue queue, DType type, const std::byte* as_stored, std::int64_t outputs, std::int64_t inputs,
@@ -236,13 +250,14 @@ void pack_weight(Queue queue, DType type, const std::byte* as_stored, std::int64
     });
     return;
   }
-  with_element(type, [&](auto element) {
-    using Element = decltype(element);
-    using Stored = typename Element::Stored;
-    launch(queue, "pack_floats", pack_floats<Element>,
-           {{blocks_for(FloatPanels<Element>(outputs, inputs).elements(), kThreads), 1, 1}, kThreads},
-           reinterpret_cast<const Stored*>(as_stored), outputs, inputs, reinterpret_cast<Stored*>(packed));
-  });
+  const auto how = [&](std::int64_t threads) { return Launch{{blocks_for(threads, kThreads), 1, 1}, kThreads}; };
+  if (type == DType::f32)
+    launch(queue, "pack_f32", pack_f32, how(FloatPanels(outputs, inputs).elements()),
+           reinterpret_cast<const float*>(as_stored), outputs, inputs, reinterpret_cast<float*>(packed));
+  else
+    launch(queue, "pack_16_bits", pack_16_bits, how(padded(outputs) * float_chunks(inputs) * (kFloatChunk / 4)),
+           reinterpret_cast<const std::uint16_t*>(as_stored), outputs, inputs, padded(outputs),
+           reinterpret_cast<std::uint16_t*>(packed));
 }
 
 void embed(Queue queue, const EmbedPart& part, const std::int32_t* token, Rows y) {

@@ -1,5 +1,5 @@
 // A weight matrix in device memory: its parts one after the other, each in the layout of its kind (packed_layout.h for
-// block formats, panels of 32 outputs for floats).
+// block formats, float_fragments.h for bf16 and f16, float_panels.h for f32).
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,6 @@ class CudaWeight final : public Weight {
   CudaWeight(std::span<const WeightPart> parts, Staging& staging, cudaStream_t stream);
 
   const std::vector<DevicePart>& parts() const { return parts_; }
-  bool has_blocks() const;
 
  private:
   std::vector<DevicePart> parts_;

@@ -4,11 +4,13 @@
 // is missing shows. One thread of the host at a time.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <numeric>
 
 #define __global__
 #define __device__
@@ -92,6 +94,14 @@ template <typename T>
 T __shfl_xor_sync(unsigned, T value, int lanes) {
   return espalier::cuda_on_host::exchanged(value)[(threadIdx.x & 31u) ^ static_cast<unsigned>(lanes)];
 }
+inline unsigned __reduce_max_sync(unsigned, unsigned value) {
+  const unsigned* const all = espalier::cuda_on_host::exchanged(value);
+  return *std::max_element(all, all + 32);
+}
+inline unsigned __reduce_add_sync(unsigned, unsigned value) {
+  const unsigned* const all = espalier::cuda_on_host::exchanged(value);
+  return std::accumulate(all, all + 32, 0u);
+}
 
 inline unsigned __float_as_uint(float x) {
   unsigned bits;
@@ -130,6 +140,11 @@ T __ldcg(const T* p) {
 inline int atomicAdd(int* p, int more) {
   const int before = *p;
   *p += more;
+  return before;
+}
+inline int atomicMin(int* p, int other) {
+  const int before = *p;
+  *p = std::min(before, other);
   return before;
 }
 inline void __threadfence() {}

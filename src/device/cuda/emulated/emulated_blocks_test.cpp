@@ -47,11 +47,12 @@ class EmulatedBlocks : public ::testing::TestWithParam<DType> {
 };
 
 TEST_P(EmulatedBlocks, LinearsHaveTheSameBitsWithLittleSharedMemory) {
-  const auto large = make_emulated_cuda_device(), small = make_emulated_cuda_device(true);
+  const auto large = make_emulated_cuda_device(), small = make_emulated_cuda_device({.small_blocks = true});
   std::vector<Shape> shapes(std::begin(kShapes), std::end(kShapes));
-  if (traits(GetParam()).block_elements == 32)  // chunks that are not full
+  if (traits(GetParam()).block_elements != 256)  // chunks that are not full
     shapes.insert(shapes.end(),
                   {{1, 40, 288}, {1, 300, 1120}, {3, 40, 288}, {11, 40, 1120}, {20, 24, 96}, {40, 24, 288}});
+  if (traits(GetParam()).block_elements == 1) shapes.insert(shapes.end(), {{1, 40, 641}, {70, 300, 641}, {150, 20, 5}});
   for (const Shape& shape : shapes) {
     const std::vector<std::byte> weight = random_weight(shape);
     const std::vector<float> rows = random_rows(shape);
@@ -90,7 +91,7 @@ TEST_P(EmulatedBlocks, ALinearBehindALinearOverTheSameRowsInAStepHasItsOwnBits) 
 
 INSTANTIATE_TEST_SUITE_P(Formats, EmulatedBlocks,
                          ::testing::Values(DType::q4_0, DType::q4_1, DType::q5_0, DType::q5_1, DType::q8_0, DType::q4_k,
-                                           DType::q5_k, DType::q6_k),
+                                           DType::q5_k, DType::q6_k, DType::bf16, DType::f16),
                          [](const auto& parameter) { return std::string(name(parameter.param)); });
 
 }  // namespace

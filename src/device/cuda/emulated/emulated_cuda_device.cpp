@@ -4,8 +4,8 @@
 
 namespace espalier {
 
-std::unique_ptr<Device> make_emulated_cuda_device(bool small_blocks) {
-  return cuda::make_device({.small_blocks = small_blocks});
+std::unique_ptr<Device> make_emulated_cuda_device(const EmulatedCudaOptions& options) {
+  return cuda::make_device({.activations = options.activations, .small_blocks = options.small_blocks});
 }
 
 }  // namespace espalier

@@ -4,12 +4,16 @@
 #include <cstddef>
 #include <memory>
 
+#include "device/activations.h"
 #include "device/device.h"
 
 namespace espalier {
 
-// small_blocks: linears as on a card with little shared memory
-std::unique_ptr<Device> make_emulated_cuda_device(bool small_blocks = false);
+struct EmulatedCudaOptions {
+  bool small_blocks = false;  // linears as on a card with little shared memory
+  Activations activations = Activations::two_terms;
+};
+std::unique_ptr<Device> make_emulated_cuda_device(const EmulatedCudaOptions& options = {});
 
 // What can happen to a GPU, for as long as one of these lives. One at a time.
 class EmulatedFault {

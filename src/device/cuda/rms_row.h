@@ -1,13 +1,18 @@
-// 1 / sqrt(dot16(x, x) / dim + eps) of one row, by a block of threads.
+// The factor of a norm, 1 / sqrt(dot16(x, x) / dim + eps), of one row, by a block of threads.
 #pragma once
 
 #include "device/cuda/kernel.h"
 
 namespace espalier::cuda {
 
+struct RmsRow {
+  const float* x;  // the row once more: in shared memory, where it has room
+  float factor;
+};
+
 // Sixteen threads have a partial sum each, over a piece of the row that all bring into shared memory. The result is
 // every thread's.
-__device__ inline float rms_factor(const float* x, std::int64_t dim, float eps) {
+__device__ inline RmsRow rms_row(const float* x, std::int64_t dim, float eps) {
   constexpr int kLanes = 16, kPiece = 2048;
   __shared__ float piece[kPiece];
   __shared__ float factor;
@@ -15,7 +20,7 @@ __device__ inline float rms_factor(const float* x, std::int64_t dim, float eps) 
   float sum = 0;
   for (std::int64_t begin = 0; begin < dim; begin += kPiece) {
     const int count = static_cast<int>(dim - begin < kPiece ? dim - begin : kPiece);
-    __syncthreads();
+    if (begin > 0) __syncthreads();
     for (int i = thread; i < count; i += threads) piece[i] = x[begin + i];
     __syncthreads();
     if (thread < kLanes) {
@@ -28,7 +33,7 @@ __device__ inline float rms_factor(const float* x, std::int64_t dim, float eps) 
     if (thread == 0) factor = 1.0f / sqrtf(sum / static_cast<float>(dim) + eps);
   }
   __syncthreads();
-  return factor;
+  return {dim <= kPiece ? piece : x, factor};
 }
 
 }  // namespace espalier::cuda

@@ -1,0 +1,37 @@
+// One linear of weights of two bytes as its kernels see it.
+#pragma once
+
+#include "device/cuda/float_fragments.h"
+
+namespace espalier::cuda {
+
+struct FloatLinear : LinearParts {
+  TermRows x;
+  const float* row_scales;  // by which sums are multiplied; null: by nothing
+  int chunks;
+  // Of a linear whose strands are computed apart (linear_float_rows.cu): their sums, and how many have come.
+  float4* strand_sums;
+  std::int32_t* arrived;
+
+  __device__ int strands() const { return chunks < kStrands ? chunks : kStrands; }
+  __device__ const std::uint8_t* piece_of(int group, int chunk) const {
+    const Part& part = part_of(group);
+    return part.packed + (std::int64_t{group - part.first_group} * chunks + chunk) * kFloatPieceBytes;
+  }
+  __device__ const std::uint8_t* rows_of(std::int64_t tile, int chunk) const { return x.chunk_of(tile, chunk); }
+  __device__ const std::uint8_t* one_row_of(int chunk) const { return x.chunk_of(0, chunk); }
+  // The sum of output `output` of a group for a row, if both are there.
+  __device__ void store(int group, int output, std::int64_t r, float sum) const {
+    const Part& part = part_of(group);
+    const std::int64_t n = std::int64_t{group - part.first_group} * kGroup + output;
+    if (n >= part.outputs || r >= rows) return;
+    store_sum(part, r, n, row_scales == nullptr ? sum : sum * row_scales[r]);
+  }
+};
+
+// linear_float_rows.cu: more than one row.
+std::int64_t strand_sum_bytes(Queue queue, const FloatLinear& call);
+std::int64_t strand_count_bytes(const FloatLinear& call);
+void linear_float_rows(Queue queue, DType type, const FloatLinear& call);
+
+}  // namespace espalier::cuda

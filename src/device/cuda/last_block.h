@@ -1,0 +1,26 @@
+// Several blocks of threads that leave parts of one result: the last of them to arrive puts the parts together. For .cu
+// files.
+#pragma once
+
+#include <cstdint>
+
+#include "device/cuda/kernel.h"
+
+namespace espalier::cuda {
+
+// Whether this block is the last of `blocks` that arrive here; then it sees what the others left. arrived: 0 before the
+// first of them and after the last. All threads of the block
+__device__ inline bool arrive_last(std::int32_t* arrived, int blocks) {
+  __shared__ bool last;
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    __threadfence();
+    last = atomicAdd(arrived, 1) + 1 == blocks;
+    if (last) *arrived = 0;
+    __threadfence();
+  }
+  __syncthreads();
+  return last;
+}
+
+}  // namespace espalier::cuda
