@@ -93,8 +93,8 @@ void fill_engine_options(const Json& configuration, EngineOptions& options) {
   fill_word(options.kv_type, "kv", [](const std::string& word) { return parse_dtype(word); });
   fill_word(options.weights, "weights", [](const std::string& word) { return parse_weight_mode(word); });
   // Of other devices the word names what they take inputs as anyway.
-  if (!options.activations && options.modes.device && options.modes.device->value.starts_with("cuda"))
-    options.activations = parse_activations(text_at(configuration, "engine", "activations"));
+  if (options.modes.device && options.modes.device->value.starts_with("cuda"))
+    fill_word(options.activations, "activations", [](const std::string& word) { return parse_activations(word); });
   if (!options.context) options.context = number_at<std::int64_t>(configuration, "engine", "context");
 }
 

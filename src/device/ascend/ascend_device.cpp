@@ -6,6 +6,7 @@
 #include "device/ascend/probes.h"
 #include "device/ascend/recorded_steps.h"
 #include "device/ascend/weights.h"
+#include "device/queued_device.h"
 
 namespace espalier::ascend {
 namespace {
@@ -14,7 +15,7 @@ namespace {
 constexpr std::int64_t kBuckets[] = {2, 8, 16, 32, 64, 128, 512};
 constexpr MemoryLayout kLayout = {.alignment = 64, .slack = 32};
 
-class AscendDevice final : public Device {
+class AscendDevice final : public QueuedDevice<OpQueue> {
  public:
   explicit AscendDevice(const Options& options)
       : options_(options),
@@ -46,7 +47,7 @@ class AscendDevice final : public Device {
   void enter() const {
     if (!in_step_) card_->enter();
   }
-  OpQueue& queue() {
+  OpQueue& queue() override {
     enter();
     return queue_;
   }
@@ -93,33 +94,6 @@ class AscendDevice final : public Device {
     StepScope& operator=(const StepScope&) = delete;
     AscendDevice& device;
   };
-
-  // --- ops ----------------------------------------------------------------------------------------------------------
-  void do_embed(const Weight& table, ConstView token, View y) override { queue().embed(table, token, y); }
-  void do_rms_norm(ConstView x, ConstView w, float eps, View y) override { queue().rms_norm(x, w, eps, y); }
-  void do_linear(ConstView x, std::span<const Projection> projections) override { queue().linear(x, projections); }
-  void do_rope(View x, ConstView position, ConstView cosine, ConstView sine) override {
-    queue().rope(x, position, cosine, sine);
-  }
-  void do_kv_write(ConstView k, ConstView v, ConstView slot, const KvViews& kv) override {
-    queue().kv_write(k, v, slot, kv);
-  }
-  void do_kv_copy(std::span<const KvViews> layers, ConstView from, ConstView to) override {
-    queue().kv_copy(layers, from, to);
-  }
-  void do_attention(ConstView q, const KvViews& kv, const RowTables& rows, float scale, View out) override {
-    queue().attention(q, kv, rows, scale, out);
-  }
-  void do_attention_eager(ConstView q, const KvViews& kv, const RowTables& rows, float scale, View out) override {
-    queue().attention_eager(q, kv, rows, scale, out);
-  }
-  void do_swiglu(ConstView x, View y) override { queue().swiglu(x, y); }
-  void do_silu(View x) override { queue().silu(x); }
-  void do_add(View x, ConstView y) override { queue().add(x, y); }
-  void do_gather_rows(ConstView x, ConstView index, View y) override { queue().gather_rows(x, index, y); }
-  void do_argmax(ConstView x, View id) override { queue().argmax(x, id); }
-  void do_top_k(ConstView x, View value, View id) override { queue().top_k(x, value, id); }
-  void do_log_sum_exp(ConstView x, float scale, View y) override { queue().log_sum_exp(x, scale, y); }
 
   Options options_;
   std::shared_ptr<Card> card_;  // with buffers, weights and recordings

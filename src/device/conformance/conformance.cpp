@@ -94,6 +94,8 @@ std::vector<DeviceUnderTest> devices_judged(const std::string& name, const std::
   return devices;
 }
 
+}  // namespace
+
 std::vector<DeviceUnderTest> devices_with_one_term() {
   std::vector<DeviceUnderTest> devices;
 #ifndef ESPALIER_SANITIZED
@@ -105,14 +107,6 @@ std::vector<DeviceUnderTest> devices_with_one_term() {
     devices.push_back({"one_term_cuda", [name = judged_device().value_or("cuda")] {
                          return make_named_device(name, {.activations = Activations::bf16});
                        }});
-  return devices;
-}
-
-}  // namespace
-
-std::vector<DeviceUnderTest> devices_with_linears() {
-  std::vector<DeviceUnderTest> devices = devices_under_test();
-  for (DeviceUnderTest& device : devices_with_one_term()) devices.push_back(std::move(device));
   return devices;
 }
 

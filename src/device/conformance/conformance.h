@@ -33,8 +33,8 @@ inline std::ostream& operator<<(std::ostream& out, const DeviceUnderTest& device
 
 // All of them, or the one that is judged alone (base/testing/judged_device.h).
 std::vector<DeviceUnderTest> devices_under_test();
-// And those that differ from one of these in their linears alone (--activations).
-std::vector<DeviceUnderTest> devices_with_linears();
+// Those that differ from one of these in linears of 16-bit floats alone (--activations).
+std::vector<DeviceUnderTest> devices_with_one_term();
 
 struct NameOfDevice {
   std::string operator()(const testing::TestParamInfo<DeviceUnderTest>& info) const { return info.param.name; }

@@ -160,8 +160,14 @@ std::string name_of_case(const testing::TestParamInfo<std::tuple<DeviceUnderTest
   return std::get<0>(info.param).name + "_" + std::string(name(std::get<1>(info.param)));
 }
 
+// Those that --activations makes a difference to.
+constexpr DType kMatrixTypes[] = {DType::f16, DType::bf16};
+
 INSTANTIATE_TEST_SUITE_P(Devices, LinearConformance,
-                         testing::Combine(testing::ValuesIn(devices_with_linears()), testing::ValuesIn(kLinearTypes)),
+                         testing::Combine(testing::ValuesIn(devices_under_test()), testing::ValuesIn(kLinearTypes)),
+                         name_of_case);
+INSTANTIATE_TEST_SUITE_P(OneTerm, LinearConformance,
+                         testing::Combine(testing::ValuesIn(devices_with_one_term()), testing::ValuesIn(kMatrixTypes)),
                          name_of_case);
 
 TEST_P(LinearConformance, EveryShape) {
@@ -213,7 +219,7 @@ TEST_P(LinearConformance, NanInfinityZeroAndTinyRows) {
 class ManyKernelsConformance : public LinearConformance {};
 
 std::vector<DeviceUnderTest> devices_of_many_kernels() {
-  std::vector<DeviceUnderTest> devices = devices_with_linears();
+  std::vector<DeviceUnderTest> devices = devices_under_test();
   std::erase_if(devices, [](const DeviceUnderTest& device) { return device.name.find("cuda") == std::string::npos; });
   return devices;
 }
@@ -222,6 +228,9 @@ GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(ManyKernelsConformance);
 INSTANTIATE_TEST_SUITE_P(Devices, ManyKernelsConformance,
                          testing::Combine(testing::ValuesIn(devices_of_many_kernels()),
                                           testing::ValuesIn(kLinearTypes)),
+                         name_of_case);
+INSTANTIATE_TEST_SUITE_P(OneTerm, ManyKernelsConformance,
+                         testing::Combine(testing::ValuesIn(devices_with_one_term()), testing::ValuesIn(kMatrixTypes)),
                          name_of_case);
 
 TEST_P(ManyKernelsConformance, ManyRowsOfManyOutputs) {

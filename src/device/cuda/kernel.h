@@ -128,18 +128,25 @@ inline constexpr bool kEmulatedMatrices = true;
 
 #else
 
+// Never less than was allowed before: launches that are recorded may have asked for that.
+template <typename Kernel>
+void allow_shared_bytes(const char* name, Kernel* kernel, std::size_t bytes) {
+  // Of the 48 KB that a block may have unasked some are the kernel's own.
+  constexpr std::size_t kWithoutAsking = 32 << 10;
+  if (bytes <= kWithoutAsking) return;
+  cudaFuncAttributes now{};
+  check_cuda(cudaFuncGetAttributes(&now, kernel), name);
+  if (bytes <= static_cast<std::size_t>(now.maxDynamicSharedSizeBytes)) return;
+  check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)), name);
+}
+
 template <typename... Parameters, typename... Arguments>
 void launch(Queue queue, const char* name, void (*kernel)(Parameters...), const Launch& how, Arguments... arguments) {
   // All kernels alike: a multiprocessor has to be empty before it shares out its memory in another way.
   check_cuda(
       cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared),
       name);
-  // Of the 48 KB that a block may have unasked some are the kernel's own.
-  constexpr std::size_t kWithoutAsking = 32 << 10;
-  if (how.shared_bytes > kWithoutAsking)
-    check_cuda(
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(how.shared_bytes)),
-        name);
+  allow_shared_bytes(name, kernel, how.shared_bytes);
   cudaLaunchAttribute early{};
   early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   early.val.programmaticStreamSerializationAllowed = 1;

@@ -32,6 +32,10 @@ class OpQueue {
   void kv_write(ConstView k, ConstView v, ConstView slot, const KvViews& kv);
   void kv_copy(std::span<const KvViews> layers, ConstView from, ConstView to);
   void attention(ConstView q, const KvViews& kv, const RowTables& rows, float scale, View out);
+  // One kernel for both: here `eager` says that the mask decides which keys a row sees (docs/modes.md).
+  void attention_eager(ConstView q, const KvViews& kv, const RowTables& rows, float scale, View out) {
+    attention(q, kv, rows, scale, out);
+  }
   void swiglu(ConstView x, View y);
   void silu(View x);
   void add(View x, ConstView y);
