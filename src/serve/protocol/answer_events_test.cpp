@@ -97,7 +97,9 @@ TEST_F(AnswerEventsTest, UsageComesOnceBehindTheChoicesAndIsNullBefore) {
   asked.form.include_usage = true;
   AnswerEvents events(asked, *text_.tokenizer);
   const ChoiceFigures figures{.prompt_tokens = 2, .completion_tokens = 1};
-  const std::string all = events.begin() + events.piece(0, piece("a"), figures) + events.end(0, {.figures = figures});
+  std::string all = events.begin();  // one after the other: what is added up may be computed in any order
+  all += events.piece(0, piece("a"), figures);
+  all += events.end(0, {.figures = figures});
   for (const json& event : parsed_events(all)) EXPECT_TRUE(event.at("usage").is_null());
   const std::vector<json> last = parsed_events(events.done());
   ASSERT_EQ(last.size(), 1u);
