@@ -52,7 +52,7 @@ void* allocated(std::size_t size) {
   return fails_now() ? nullptr : std::malloc(size > 0 ? size : 1);
 }
 
-void* allocate(std::size_t size) {
+[[maybe_unused]] void* allocate(std::size_t size) {
   void* const memory = allocated(size);
   if (memory == nullptr) throw std::bad_alloc();
   return memory;
@@ -76,6 +76,13 @@ bool FailingMemory::failed() const {
 
 }  // namespace espalier
 
+// ThreadSanitizer has its own, with which memory never fails.
+#if defined(__has_feature)
+#define ESPALIER_THREAD_SANITIZED __has_feature(thread_sanitizer)
+#else
+#define ESPALIER_THREAD_SANITIZED 0
+#endif
+#if !ESPALIER_THREAD_SANITIZED
 void* operator new(std::size_t size) {
   return espalier::allocate(size);
 }
@@ -106,6 +113,7 @@ void operator delete(void* memory, const std::nothrow_t&) noexcept {
 void operator delete[](void* memory, const std::nothrow_t&) noexcept {
   std::free(memory);
 }
+#endif
 
 #ifdef ESPALIER_SANITIZED
 // A JSON value that is made of a list, and runs out of memory in the middle, keeps what it has made so far: the

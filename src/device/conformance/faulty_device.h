@@ -1,9 +1,11 @@
 // A device that fails when it is told to: a chosen call, or all from there on, throw DeviceError and do nothing. All
-// else is the inner device's. For tests of what a failure leaves behind.
+// else is the inner device's. For tests of what a failure leaves behind. It may be told so while another thread uses
+// it.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "device/passing_device.h"
@@ -16,11 +18,11 @@ class FaultyDevice final : public PassingDevice {
 
   // The n-th call from now, n >= 1, throws; the calls behind it work again. Calls are allocations, uploads, downloads,
   // loans, weights and ops; discarding never fails.
-  void fail_at(std::int64_t n) { calls_left_ = n, lost_for_good_ = false; }
+  void fail_at(std::int64_t n) { set(n, false); }
   // That call and all behind it throw, as those of a GPU that is lost do.
-  void lose_at(std::int64_t n) { calls_left_ = n, lost_for_good_ = true; }
-  void never_fail() { calls_left_ = 0, lost_for_good_ = false; }
-  bool will_fail() const { return calls_left_ > 0; }
+  void lose_at(std::int64_t n) { set(n, true); }
+  void never_fail() { set(0, false); }
+  bool will_fail() const;
 
   std::int64_t uploads() const { return uploads_; }      // that worked
   std::int64_t kv_copies() const { return kv_copies_; }  // likewise
@@ -28,6 +30,7 @@ class FaultyDevice final : public PassingDevice {
   std::string_view name() const override { return name_; }
 
  private:
+  void set(std::int64_t calls_left, bool lost_for_good);
   void before(std::string_view call) override;
 
   void do_upload(std::span<const std::byte> from, View to) override;
@@ -40,6 +43,7 @@ class FaultyDevice final : public PassingDevice {
 
   std::unique_ptr<Device> owned_;
   std::string name_;
+  mutable std::mutex mutex_;     // of the next two
   std::int64_t calls_left_ = 0;  // 0: it works
   bool lost_for_good_ = false;   // the first failure is not the last
   std::int64_t uploads_ = 0;
