@@ -75,28 +75,39 @@ DType kept_type(const HostWeight& weight) {
   return any(DType::f32) ? DType::f32 : any(DType::bf16) ? DType::bf16 : DType::f16;
 }
 
-// The bounds of linear_of().
-RowBounds bounds_of(const std::vector<float>& x, const std::vector<HostWeight>& weights) {
-  return [&x, &weights](const std::vector<std::int64_t>& rows) {
+// One output of linear_of(): its row of x, its weights, widened, and its bias.
+struct OneOutput {
+  std::span<const float> x;
+  std::span<const float> w;
+  float bias = 0;
+};
+
+// bound(weight, part, output) of every output, in their order.
+template <typename Bound>
+RowBounds bounds_by_output(const std::vector<float>& x, const std::vector<HostWeight>& weights, const Bound& bound) {
+  return [&x, &weights, bound](const std::vector<std::int64_t>& rows) {
     std::vector<double> bounds;
     const auto inputs = static_cast<std::size_t>(weights[0].inputs);
     std::vector<float> w(inputs);
     for (std::int64_t r : rows)
       for (const HostWeight& weight : weights) {
+        const auto row = std::span(x).subspan(static_cast<std::size_t>(r) * inputs, inputs);
         std::size_t output = 0;
         for (const HostWeight::Part& part : weight.parts)
           for (std::int64_t n = 0; n < part.outputs; ++n, ++output) {
             const auto bytes = static_cast<std::size_t>(row_bytes(part.type, weight.inputs));
             widen_row(part.type, std::span(part.bytes).subspan(static_cast<std::size_t>(n) * bytes, bytes), w);
-            bounds.push_back(linear_bound({.x = std::span(x).subspan(static_cast<std::size_t>(r) * inputs, inputs),
-                                           .w = w,
-                                           .bias = weight.bias.empty() ? 0.0f : weight.bias[output],
-                                           .kept = kept_type(weight),
-                                           .stored = part.type}));
+            bounds.push_back(bound(weight, part, OneOutput{row, w, weight.bias.empty() ? 0.0f : weight.bias[output]}));
           }
       }
     return bounds;
   };
+}
+
+RowBounds bounds_of(const std::vector<float>& x, const std::vector<HostWeight>& weights) {
+  return bounds_by_output(x, weights, [](const HostWeight& weight, const HostWeight::Part& part, const OneOutput& of) {
+    return linear_bound({.x = of.x, .w = of.w, .bias = of.bias, .kept = kept_type(weight), .stored = part.type});
+  });
 }
 
 // Whether a device with matrix instructions uses them for a part.
@@ -104,30 +115,12 @@ bool has_matrix_order(const HostWeight::Part& part) {
   return part.type == DType::bf16 || part.type == DType::f16;
 }
 
-// The bounds of linear_of() on such a device: none for the parts that it computes as the reference device does.
+// On such a device: 0 for the parts that it computes as the reference device does.
 RowBounds matrix_bounds_of(const std::vector<float>& x, const std::vector<HostWeight>& weights, int terms) {
-  return [&x, &weights, terms](const std::vector<std::int64_t>& rows) {
-    std::vector<double> bounds;
-    const auto inputs = static_cast<std::size_t>(weights[0].inputs);
-    std::vector<float> w(inputs);
-    for (std::int64_t r : rows)
-      for (const HostWeight& weight : weights) {
-        std::size_t output = 0;
-        for (const HostWeight::Part& part : weight.parts)
-          for (std::int64_t n = 0; n < part.outputs; ++n, ++output) {
-            bounds.push_back(0);
-            if (!has_matrix_order(part)) continue;
-            const auto bytes = static_cast<std::size_t>(row_bytes(part.type, weight.inputs));
-            widen_row(part.type, std::span(part.bytes).subspan(static_cast<std::size_t>(n) * bytes, bytes), w);
-            bounds.back() = matrix_bound({.x = std::span(x).subspan(static_cast<std::size_t>(r) * inputs, inputs),
-                                          .w = w,
-                                          .bias = weight.bias.empty() ? 0.0f : weight.bias[output],
-                                          .type = part.type,
-                                          .terms = terms});
-          }
-      }
-    return bounds;
-  };
+  return bounds_by_output(x, weights, [terms](const HostWeight&, const HostWeight::Part& part, const OneOutput& of) {
+    if (!has_matrix_order(part)) return 0.0;
+    return matrix_bound({.x = of.x, .w = of.w, .bias = of.bias, .type = part.type, .terms = terms});
+  });
 }
 
 // In the order in which row counts 1, 1, 2, 2, 3, 3, ... meet them.
