@@ -4,12 +4,9 @@
 # without a library; SHARDS is into how many processes sanitizers cut a long one, SLOW a filter of its tests that only
 # `make test-slow` runs (under sanitizers none of them is left out).
 #
-# Every test has a label: fast (`make test`), slow (`make test-slow`), or logic: tests of folders that do not compute
-# (below), which `make test` runs under sanitizers and not a second time in the release build.
+# Every test has a label: fast (`make test`) or slow (`make test-slow`).
 
 include(GoogleTest)
-
-add_custom_target(logic_tests)
 
 add_library(espalier_flags INTERFACE)
 target_include_directories(espalier_flags INTERFACE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
@@ -155,15 +152,7 @@ function(espalier_library name)
   endif()
   espalier_precompile(espalier_${name} ${headers})
   if(ESPALIER_TESTS AND arg_TESTS)
-    set(label fast)
-    if(NOT ESPALIER_SANITIZE AND NOT name IN_LIST ESPALIER_COMPUTING_FOLDERS)
-      set(label logic)
-    endif()
-    espalier_test(${name}_test LABEL ${label} SOURCES ${arg_TESTS} LINKS espalier_${name} ${arg_TEST_LINKS})
-    if(label STREQUAL logic)
-      set_target_properties(${name}_test PROPERTIES EXCLUDE_FROM_ALL ON)
-      add_dependencies(logic_tests ${name}_test)
-    endif()
+    espalier_test(${name}_test SOURCES ${arg_TESTS} LINKS espalier_${name} ${arg_TEST_LINKS})
   endif()
 endfunction()
 

@@ -18,7 +18,7 @@
 
 #include "base/random.h"
 #include "decode/batch.h"
-#include "decode/eagle3_drafter.h"
+#include "decode/eagle_drafter.h"
 #include "decode/hostile_drafter.h"
 #include "decode/medusa_drafter.h"
 #include "decode/model_drafter.h"
@@ -297,7 +297,8 @@ class Restless final : public Drafter {
   Random random_;
 };
 
-const std::vector<std::string> kDrafters = {"ngram", "oracle", "medusa", "eagle3", "model", "hostile", "none"};
+const std::vector<std::string> kDrafters = {"ngram",  "oracle", "medusa",  "eagle2",
+                                            "eagle3", "model",  "hostile", "none"};
 
 struct Setting {
   DecoderOptions decoder;
@@ -370,7 +371,7 @@ class SettingDraw {
 
   void draw_drafters(const std::string& first) {
     std::vector<std::string> kinds = {first};
-    while (rarely(random_, 4)) kinds.push_back(kDrafters[random_() % (kDrafters.size() - 1)]);
+    while (rarely(random_, 4)) kinds.push_back(beside(kinds, kDrafters[random_() % (kDrafters.size() - 1)]));
     for (const std::string& kind : kinds) note(kind);
     const bool restless = rarely(random_, 2);
     if (restless) note("restless");
@@ -411,15 +412,15 @@ class SettingDraw {
     const DecoderOptions& decoder = parts.decoder;
     const bool eager = decoder.attention == AttentionOp::eager;
     const StepForm form{decoder.attention, eager ? MaskForm::dense : MaskForm::list};
-    if (kind == "eagle3")
-      return std::make_unique<Eagle3Drafter>(*parts.company.eagle3_head, parts.cache,
-                                             Eagle3DrafterOptions{.context = decoder.context,
-                                                                  .kv_type = decoder.kv_type,
-                                                                  .window = parts.seed % 2 == 0 ? 0 : 12,
-                                                                  .form = form,
-                                                                  .tree = parts.tree,
-                                                                  .sequences = parts.sequences,
-                                                                  .invariants = decoder.invariants});
+    if (const EagleHead* head = parts.company.eagle(kind))
+      return std::make_unique<EagleDrafter>(*head, parts.cache,
+                                            EagleDrafterOptions{.context = decoder.context,
+                                                                .kv_type = decoder.kv_type,
+                                                                .window = parts.seed % 2 == 0 ? 0 : 12,
+                                                                .form = form,
+                                                                .tree = parts.tree,
+                                                                .sequences = parts.sequences,
+                                                                .invariants = decoder.invariants});
     // Some draft models have a shorter context than the teacher.
     return std::make_unique<ModelDrafter>(
         parts.company.draft_model(), parts.cache,
@@ -805,9 +806,9 @@ class EveryStep : public ::testing::Test {
     return {.tree = tree, .drafters = [this, tree](KvCache& cache, int sequences) {
               DrafterSet set;
               set.push_back(std::make_unique<NgramDrafter>());
-              set.push_back(std::make_unique<Eagle3Drafter>(
+              set.push_back(std::make_unique<EagleDrafter>(
                   *company_.eagle3_head, cache,
-                  Eagle3DrafterOptions{.context = kContext, .tree = tree, .sequences = sequences}));
+                  EagleDrafterOptions{.context = kContext, .tree = tree, .sequences = sequences}));
               return set;
             }};
   }

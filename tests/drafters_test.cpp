@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 #include "decode/batch.h"
-#include "decode/eagle3_drafter.h"
+#include "decode/eagle_drafter.h"
 #include "decode/medusa_drafter.h"
 #include "decode/model_drafter.h"
 #include "device/cpu/cpu_device.h"
@@ -26,10 +26,9 @@ namespace {
 
 using Tokens = std::vector<std::int32_t>;
 
-// --- EAGLE-3 against the goldens
-// --------------------------------------------------------------------------------------
+// --- EAGLE heads against the goldens ---------------------------------------------------------------------------------
 
-class Eagle3DrafterGolden : public ::testing::TestWithParam<HeadGolden> {};
+class EagleDrafterGolden : public ::testing::TestWithParam<HeadGolden> {};
 
 // The teacher's golden boundaries side by side: f32 [rows, taps * hidden].
 std::vector<float> golden_features(const HeadGolden& golden, const std::vector<std::int64_t>& taps, std::size_t rows) {
@@ -48,7 +47,7 @@ std::vector<float> golden_features(const HeadGolden& golden, const std::vector<s
 
 // The nodes of the golden's tree, level by level and for all texts together, with PyTorch's eight best tokens below
 // each.
-void expect_golden_tree(Eagle3Drafter& drafter, const std::vector<DraftedText*>& texts, const HeadGolden& golden,
+void expect_golden_tree(EagleDrafter& drafter, const std::vector<DraftedText*>& texts, const HeadGolden& golden,
                         const Tokens& tokens) {
   const Tokens tree = golden_tokens(golden.golden, "tree.tokens"),
                parents = golden_tokens(golden.golden, "tree.parents"),
@@ -84,11 +83,11 @@ void expect_golden_tree(Eagle3Drafter& drafter, const std::vector<DraftedText*>&
   for (DraftedText* text : texts) text->end_round();
 }
 
-TEST_P(Eagle3DrafterGolden, DraftsTheTreeThatPyTorchDrafts) {
+TEST_P(EagleDrafterGolden, DraftsTheTreeThatPyTorchDrafts) {
   const HeadGolden& golden = GetParam();
   const auto device = make_reference_device();
   const Transformer teacher = load_transformer(*device, golden.teacher);
-  const Eagle3Head head(teacher, open_head(golden.head), golden.options);
+  const EagleHead head(teacher, open_head(golden.head), golden.options);
   const Tokens tokens = golden_tokens(golden.golden, "tokens");
   const auto committed = static_cast<std::int32_t>(tokens.size()) - 1;
   const std::vector<float> values = golden_features(golden, head.taps(), static_cast<std::size_t>(committed));
@@ -97,13 +96,13 @@ TEST_P(Eagle3DrafterGolden, DraftsTheTreeThatPyTorchDrafts) {
   for (std::int32_t chunk : {committed, 7, 1}) {
     SCOPED_TRACE(::testing::Message() << "committed " << chunk << " at a time");
     KvCache cache(*device, teacher.kv_shape(DType::f32), 1024, {.check = true});
-    Eagle3Drafter drafter(head, cache,
-                          {.context = 64,
-                           .kv_type = DType::f32,
-                           .window = golden.window,
-                           .tree = {.nodes = 64, .depth = 8, .expand = 8, .branch = 8},
-                           .sequences = 3,
-                           .invariants = true});
+    EagleDrafter drafter(head, cache,
+                         {.context = 64,
+                          .kv_type = DType::f32,
+                          .window = golden.window,
+                          .tree = {.nodes = 64, .depth = 8, .expand = 8, .branch = 8},
+                          .sequences = 3,
+                          .invariants = true});
     // Two texts in the same passes: one as the chunks have it, one that comes at once.
     DraftedText text(cache, drafter), company(cache, drafter);
     for (std::int32_t begin = 0; begin < committed; begin += chunk)
@@ -122,11 +121,11 @@ TEST_P(Eagle3DrafterGolden, DraftsTheTreeThatPyTorchDrafts) {
   }
 }
 
-TEST(Eagle3DrafterTest, WantsNoFeatureAgainWhereTheHeadHasNothingBefore) {
+TEST(EagleDrafterTest, WantsNoFeatureAgainWhereTheHeadHasNothingBefore) {
   const auto device = make_cpu_device();
   const Company company(*device, {"llama2"});
   KvCache cache(*device, company.teacher.kv_shape(DType::f16), 512);
-  Eagle3Drafter drafter(*company.eagle3_head, cache, {.context = 64});
+  EagleDrafter drafter(*company.eagle3_head, cache, {.context = 64});
   const SequenceId sequence = cache.create();
   std::optional<Branch> branch = cache.begin(sequence, 4);
   ASSERT_TRUE(branch.has_value());
@@ -134,10 +133,9 @@ TEST(Eagle3DrafterTest, WantsNoFeatureAgainWhereTheHeadHasNothingBefore) {
   EXPECT_FALSE(DraftedText(cache, drafter, sequence).reused({1, 2, 3, 4}));
 }
 
-INSTANTIATE_TEST_SUITE_P(Heads, Eagle3DrafterGolden, ::testing::ValuesIn(head_goldens(HeadKind::eagle3)),
-                         [](const auto& info) {
-                           return test_name(info.param.golden.stem().string()) + "_" + std::to_string(info.index);
-                         });
+INSTANTIATE_TEST_SUITE_P(Heads, EagleDrafterGolden, ::testing::ValuesIn(eagle_goldens()), [](const auto& info) {
+  return test_name(info.param.golden.stem().string()) + "_" + std::to_string(info.index);
+});
 
 // --- a draft model
 // ----------------------------------------------------------------------------------------------------
@@ -197,7 +195,8 @@ class DraftPasses : public ::testing::TestWithParam<std::string> {
   Tensor features_ = device_->tensor(DType::f32, {4, taps_width()});
 
   std::int64_t taps_width() const {
-    return static_cast<std::int64_t>(company_.eagle3_head->taps().size()) * company_.teacher.config().hidden;
+    const EagleHead* head = company_.eagle(GetParam());
+    return head ? head->config().feature_width() : company_.teacher.config().hidden;
   }
 
   // A text in a round.
@@ -214,9 +213,9 @@ class DraftPasses : public ::testing::TestWithParam<std::string> {
   };
 
   std::unique_ptr<Drafter> make(KvCache& cache, bool invariants) const {
-    if (GetParam() == "eagle3")
-      return std::make_unique<Eagle3Drafter>(
-          *company_.eagle3_head, cache, Eagle3DrafterOptions{.context = 64, .tree = tree_, .invariants = invariants});
+    if (const EagleHead* head = company_.eagle(GetParam()))
+      return std::make_unique<EagleDrafter>(
+          *head, cache, EagleDrafterOptions{.context = 64, .tree = tree_, .invariants = invariants});
     return std::make_unique<ModelDrafter>(company_.draft_model(), cache,
                                           ModelDrafterOptions{.context = 64, .tree = tree_, .invariants = invariants});
   }
@@ -256,7 +255,7 @@ TEST_P(DraftPasses, BelowACandidateThatIsNoRowAreCaughtBeforeTheirLaunch) {
   EXPECT_THROW(drafting->expand({4}), std::logic_error);
 }
 
-INSTANTIATE_TEST_SUITE_P(Networks, DraftPasses, ::testing::Values("eagle3", "model"),
+INSTANTIATE_TEST_SUITE_P(Networks, DraftPasses, ::testing::Values("eagle2", "eagle3", "model"),
                          [](const auto& info) { return info.param; });
 
 // --- whatever came before
@@ -271,10 +270,10 @@ class FreshDrafter : public ::testing::TestWithParam<std::string> {
   std::unique_ptr<Drafter> make(const Company& company, const TreeOptions& tree, std::int64_t window,
                                 std::int64_t context, KvCache& cache, int sequences) const {
     if (GetParam() == "medusa") return std::make_unique<MedusaDrafter>(*company.medusa_head, 10, sequences);
-    if (GetParam() == "eagle3")
-      return std::make_unique<Eagle3Drafter>(
-          *company.eagle3_head, cache,
-          Eagle3DrafterOptions{
+    if (const EagleHead* head = company.eagle(GetParam()))
+      return std::make_unique<EagleDrafter>(
+          *head, cache,
+          EagleDrafterOptions{
               .context = context, .window = window, .tree = tree, .sequences = sequences, .invariants = true});
     return std::make_unique<ModelDrafter>(
         company.draft_model(), cache,
@@ -385,7 +384,7 @@ TEST_P(FreshDrafter, DraftsToTheEndOfAContextWhereTheTreeBeginsAnotherBlock) {
   EXPECT_EQ(decoder.generate(prompt, {.max_tokens = 40}).tokens, expected);
 }
 
-INSTANTIATE_TEST_SUITE_P(Drafters, FreshDrafter, ::testing::Values("eagle3", "medusa", "model"),
+INSTANTIATE_TEST_SUITE_P(Drafters, FreshDrafter, ::testing::Values("eagle2", "eagle3", "medusa", "model"),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

@@ -82,6 +82,12 @@ class Installed(unittest.TestCase):
         self.assertEqual((result.returncode, result.stderr), (0, ""), result.stdout)
         self.assertRegex(result.stdout, r"digests +1 tests held")
 
+    def test_the_installed_program_knows_trees_by_name(self):
+        result = run(self.prefix / "bin" / "espalier", "tree", "--list", cwd=self.folder.name)
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        self.assertEqual([line.split()[0] for line in result.stdout.splitlines()[1:]],
+                         sorted(path.stem for path in (ROOT / "data" / "trees").glob("*.json")))
+
     def test_pkg_config_gives_what_a_compiler_needs(self):
         environment = {"PKG_CONFIG_PATH": str(next(self.prefix.rglob("espalier.pc")).parent)}
         flags = run("pkg-config", "--cflags", "--libs", "espalier", environment=environment)

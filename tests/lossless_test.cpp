@@ -11,7 +11,7 @@
 
 #include "base/testing/judged_device.h"
 #include "decode/batch.h"
-#include "decode/eagle3_drafter.h"
+#include "decode/eagle_drafter.h"
 #include "decode/hostile_drafter.h"
 #include "decode/medusa_drafter.h"
 #include "decode/model_drafter.h"
@@ -47,7 +47,8 @@ const T& pick(Random& random, const std::vector<T>& from) {
   return from[random() % from.size()];
 }
 
-const std::vector<std::string> kDrafters = {"ngram", "medusa", "eagle3", "model", "self", "oracle", "hostile"};
+const std::vector<std::string> kDrafters = {"ngram", "medusa", "eagle2", "eagle3",
+                                            "model", "self",   "oracle", "hostile"};
 
 // Every other teacher has random blocks, of one format after the other; the rest have the float weights of tests/data.
 // Every fifth has a window.
@@ -156,7 +157,7 @@ class SettingDraw {
 
   void draw_drafters(const std::string& first) {
     std::vector<std::string> chosen = {first};
-    while (draw(random_, 0, 3) == 0) chosen.push_back(pick(random_, kDrafters));
+    while (draw(random_, 0, 3) == 0) chosen.push_back(beside(chosen, pick(random_, kDrafters)));
     for (const std::string& kind : chosen) note(kind);
     if (chosen.size() == 1) draw_route(chosen[0]);
     const auto seed = random_();
@@ -202,15 +203,15 @@ class SettingDraw {
     const StepForm form{decoder.attention, eager ? MaskForm::dense : MaskForm::list};
     if (kind == "ngram") return std::make_unique<NgramDrafter>();
     if (kind == "medusa") return std::make_unique<MedusaDrafter>(*company.medusa_head, 10, served.sequences);
-    if (kind == "eagle3")
-      return std::make_unique<Eagle3Drafter>(*company.eagle3_head, served.cache,
-                                             Eagle3DrafterOptions{.context = decoder.context,
-                                                                  .kv_type = decoder.kv_type,
-                                                                  .window = window,
-                                                                  .form = form,
-                                                                  .tree = tree,
-                                                                  .sequences = served.sequences,
-                                                                  .invariants = decoder.invariants});
+    if (const EagleHead* head = company.eagle(kind))
+      return std::make_unique<EagleDrafter>(*head, served.cache,
+                                            EagleDrafterOptions{.context = decoder.context,
+                                                                .kv_type = decoder.kv_type,
+                                                                .window = window,
+                                                                .form = form,
+                                                                .tree = tree,
+                                                                .sequences = served.sequences,
+                                                                .invariants = decoder.invariants});
     if (kind == "oracle")
       return std::make_unique<OracleDrafter>(&answers,
                                              OracleOptions{.profile = profile, .seed = seed, .vocabulary = vocabulary});

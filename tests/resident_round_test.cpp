@@ -11,7 +11,7 @@
 #include "base/testing/judged_device.h"
 #include "base/testing/sanitized.h"
 #include "decode/batch.h"
-#include "decode/eagle3_drafter.h"
+#include "decode/eagle_drafter.h"
 #include "decode/medusa_drafter.h"
 #include "decode/model_drafter.h"
 #include "decode/ngram_drafter.h"
@@ -65,10 +65,9 @@ std::unique_ptr<Drafter> make_drafter(const Company& company, const Setting& set
         setting.drafter == "self" ? company.teacher : company.draft_model(), cache,
         ModelDrafterOptions{.context = kContext - setting.shorter, .tree = setting.tree, .sequences = sequences});
   if (setting.drafter == "medusa") return std::make_unique<MedusaDrafter>(*company.medusa_head, 10, sequences);
-  return std::make_unique<Eagle3Drafter>(
-      *company.eagle3_head, cache,
-      Eagle3DrafterOptions{
-          .context = kContext, .window = setting.window, .tree = setting.tree, .sequences = sequences});
+  return std::make_unique<EagleDrafter>(
+      *company.eagle(setting.drafter), cache,
+      EagleDrafterOptions{.context = kContext, .window = setting.window, .tree = setting.tree, .sequences = sequences});
 }
 
 std::unique_ptr<Batch> make_batch(const Company& company, const Setting& setting, DecoderOptions options) {
@@ -189,6 +188,16 @@ TEST_P(ResidentRounds, OfAnEagleHeadAreThoseOfTheHost) {
     expect_same_rounds(company, {.tree = tree}, random_prompts(1));
 }
 
+TEST_P(ResidentRounds, OfAnEagle2HeadAreThoseOfTheHost) {
+  const Company company(device_, {"smollm2"});
+  expect_same_rounds(company,
+                     {.drafter = "eagle2", .tree = {.nodes = 200, .depth = 3, .expand = 12, .branch = 60}, .window = 9},
+                     random_prompts(2));
+  EXPECT_GT(compared(company, {.drafter = "eagle2", .tree = {.shape = TreeShape::chain, .nodes = 5, .depth = 4}},
+                     random_prompts(1)),
+            0);
+}
+
 TEST_P(ResidentRounds, OfAnEagleHeadWithAWindowAreThoseOfTheHost) {
   expect_same_rounds({device_, {"smollm2"}}, {.window = 7}, random_prompts(2));
 }
@@ -227,7 +236,7 @@ TEST_P(ResidentRounds, OfADraftModelEndWhereItsContextEnds) {
 
 TEST_P(ResidentRounds, WaitForTheDeviceOnce) {
   const Company company(device_, {"smollm2"});
-  for (const std::string drafter : {"eagle3", "medusa", "model"}) {
+  for (const std::string drafter : {"eagle2", "eagle3", "medusa", "model"}) {
     const auto device = told(company, {.drafter = drafter}, random_prompts(1), RoundRoute::device);
     for (std::size_t r = 1; r + 1 < device[0].rounds.size(); ++r) {
       EXPECT_TRUE(device[0].rounds[r].resident) << drafter << ", round " << r;
@@ -354,7 +363,7 @@ TEST(UndecidedRounds, AreVerifiedByTheHostOnceMore) {
   const auto cpu = make_cpu_device({.threads = 1});
   UndecidedDevice device(*cpu);
   const Company company(device, {"smollm2"});
-  for (const char* const drafter : {"eagle3", "medusa", "self"}) {
+  for (const char* const drafter : {"eagle2", "eagle3", "medusa", "self"}) {
     const auto generate = [&](RoundRoute route, std::int64_t& resident) {
       const Setting setting{.drafter = drafter};
       GenerateEvents events;
@@ -383,7 +392,7 @@ TEST(ResidentRoundsOfEmulatedCuda, AreThoseOfTheReferenceDevice) {
     return make_batch(company, setting, {.round_route = route})->generate(prompt, {.max_tokens = 8}).tokens;
   };
   const auto cuda = make_emulated_cuda_device(), reference = make_reference_device(2);
-  for (const char* const drafter : {"eagle3", "medusa", "self"})
+  for (const char* const drafter : {"eagle2", "eagle3", "medusa", "self"})
     EXPECT_EQ(tokens(*cuda, RoundRoute::device, drafter), tokens(*reference, RoundRoute::host, drafter)) << drafter;
 }
 
@@ -400,8 +409,8 @@ TEST(ResidentRoundsOfEmulatedCuda, AreLeftToTheHostWhereTreesAreLarge) {
 Setting random_setting(RandomValues& random) {
   const auto between = [&](int low, int high) { return static_cast<int>(random.between(low, high)); };
   Setting setting;
-  const char* const drafters[] = {"eagle3", "medusa", "model", "self"};
-  setting.drafter = drafters[random.below(4)];
+  const char* const drafters[] = {"eagle2", "eagle3", "medusa", "model", "self"};
+  setting.drafter = drafters[random.below(5)];
   setting.tree = {.nodes = between(2, 64), .depth = between(1, 7), .expand = between(1, 6), .branch = between(0, 8)};
   switch (random.below(4)) {
     case 0: setting.tree = {.shape = TreeShape::chain, .nodes = between(2, 9), .depth = between(1, 8)}; break;

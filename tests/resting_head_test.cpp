@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "decode/batch.h"
-#include "decode/eagle3_drafter.h"
+#include "decode/eagle_drafter.h"
 #include "decode/top_guesses.h"
 #include "device/conformance/counting_device.h"
 #include "device/cpu/cpu_device.h"
@@ -46,7 +46,7 @@ std::vector<std::pair<std::int32_t, double>> flat(const Guesses& guesses) {
 // A text with random features. Every test's texts are beginnings of it, so a place of one is that of all.
 class TextOfAHead {
  public:
-  TextOfAHead(Device& device, const Eagle3Head& head)
+  TextOfAHead(Device& device, const EagleHead& head)
       : device_(device),
         head_(head),
         features_(device.tensor(DType::f32, {kWholeText, head.config().feature_width()})),
@@ -113,11 +113,11 @@ class TextOfAHead {
   // own, when every feature is fused in its turn.
   Guesses said_by_the_head(std::int64_t first, std::int64_t length) {
     KvCache cache(device_, head_.kv_shape(DType::f16), 512);
-    Eagle3Workspace workspace(head_, cache.memory(), 1, 512);
+    EagleWorkspace workspace(head_, cache.memory(), 1, 512);
     const Tensor fused = device_.tensor(DType::f32, {bucket_for(device_, 1), head_.hidden()});
     const SequenceId sequence = cache.create();
     cache.begin(sequence, first)->commit_length(first);
-    Eagle3Output output;
+    EagleOutput output;
     for (std::int64_t place = first; place <= length; ++place) {
       const auto at = static_cast<std::int32_t>(place), position = at - 1;
       head_.fuse(features_, std::span(&position, 1), workspace, fused);
@@ -165,11 +165,11 @@ class TextOfAHead {
   }
 
   Device& device_;
-  const Eagle3Head& head_;
+  const EagleHead& head_;
   Tensor features_;
   Tokens tokens_;
   KvCache cache_;
-  Eagle3Drafter drafter_;
+  EagleDrafter drafter_;
 };
 
 class RestingHead : public ::testing::TestWithParam<NamedDevice> {
@@ -342,9 +342,9 @@ TEST_F(CountedHead, OfOthersBlocksWantsNothingAtRest) {
 // With further layers a place depends on where the head started, and others may find it.
 TEST(RestingHeads, OfSeveralLayersNeverStartColdForARest) {
   const auto device = make_cpu_device();
-  for (const HeadGolden& golden : head_goldens(HeadKind::eagle3)) {
+  for (const HeadGolden& golden : eagle_goldens()) {
     const Transformer teacher = load_transformer(*device, golden.teacher);
-    const Eagle3Head head(teacher, open_head(golden.head), golden.options);
+    const EagleHead head(teacher, open_head(golden.head), golden.options);
     TextOfAHead texts(*device, head);
     DraftedText text = texts.text();
     text.rest(true);
@@ -364,9 +364,9 @@ TEST(RestingAnswers, LeaveBlocksThatOthersReuseInFull) {
   Batch batch(company.teacher, options,
               {tree, [&](KvCache& cache, int sequences) {
                  DrafterSet set;
-                 set.push_back(std::make_unique<Eagle3Drafter>(
+                 set.push_back(std::make_unique<EagleDrafter>(
                      *company.eagle3_head, cache,
-                     Eagle3DrafterOptions{.context = 250, .tree = tree, .sequences = sequences, .invariants = true}));
+                     EagleDrafterOptions{.context = 250, .tree = tree, .sequences = sequences, .invariants = true}));
                  return set;
                }});
   Tokens text;

@@ -515,7 +515,7 @@ class Repository(unittest.TestCase):
     def test_make_without_a_target_lists_every_public_target(self):
         listed = subprocess.run(["make", "-s", "-C", str(ROOT), "--no-print-directory"], text=True, capture_output=True,
                                 check=True).stdout
-        for target in ("demo", "build", "model", "test", "test-slow", "test-fast", "test-arm", "test-includes", "test-tsan", "test-train", "bench", "fuzz", "format", "format-check"):
+        for target in ("demo", "build", "model", "test", "test-sanitizers", "test-slow", "test-fast", "test-arm", "test-includes", "test-tsan", "test-train", "bench", "fuzz", "format", "format-check"):
             self.assertIn(f"make {target} ", listed)
 
 

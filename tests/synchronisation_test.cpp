@@ -13,7 +13,7 @@
 
 #include "base/error.h"
 #include "decode/batch.h"
-#include "decode/eagle3_drafter.h"
+#include "decode/eagle_drafter.h"
 #include "decode/medusa_drafter.h"
 #include "decode/model_drafter.h"
 #include "decode/ngram_drafter.h"
@@ -80,10 +80,9 @@ class Synchronisations : public ::testing::TestWithParam<WatchedDevice> {
                                    int sequences) const {
     if (kind == "ngram") return std::make_unique<NgramDrafter>();
     if (kind == "medusa") return std::make_unique<MedusaDrafter>(*company_.medusa_head, 8, sequences);
-    if (kind == "eagle3")
-      return std::make_unique<Eagle3Drafter>(
-          *company_.eagle3_head, cache,
-          Eagle3DrafterOptions{.context = kContext, .tree = tree, .sequences = sequences});
+    if (const EagleHead* head = company_.eagle(kind))
+      return std::make_unique<EagleDrafter>(
+          *head, cache, EagleDrafterOptions{.context = kContext, .tree = tree, .sequences = sequences});
     const Transformer& model = kind == "self" ? company_.teacher : company_.draft_model();
     return std::make_unique<ModelDrafter>(
         model, cache, ModelDrafterOptions{.context = kContext, .tree = tree, .sequences = sequences});
@@ -154,7 +153,7 @@ TEST_P(Synchronisations, PlainDecodingWaitsOnceARound) {
 }
 
 TEST_P(Synchronisations, ATreeWaitsOncePerDraftLevelAndOnceForAcceptance) {
-  for (const std::string kind : {"eagle3", "model", "self"})
+  for (const std::string kind : {"eagle2", "eagle3", "model", "self"})
     for (const TreeOptions& tree : watched_trees()) {
       const auto rounds = watch(kind, tree);
       print(kind, tree, rounds);
@@ -223,7 +222,7 @@ TEST_P(Synchronisations, ReadingTheLargestLogitsAloneChangesNoText) {
   GenerateOptions reads_all = greedy;
   reads_all.logprobs = 0;
   const Tokens expected = Batch(company_.teacher, {.context = kContext}).generate(kPrompt, reads_all).tokens;
-  for (const std::string kind : {"none", "ngram", "medusa", "eagle3", "model", "self"})
+  for (const std::string kind : {"none", "ngram", "medusa", "eagle2", "eagle3", "model", "self"})
     for (const TreeOptions& tree : watched_trees()) {
       Batch decoder(company_.teacher, {.context = kContext}, speculation(kind, tree));
       EXPECT_EQ(decoder.generate(kPrompt, greedy).tokens, expected) << kind;

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "decode/batch.h"
-#include "decode/eagle3_drafter.h"
+#include "decode/eagle_drafter.h"
 #include "decode/medusa_drafter.h"
 #include "decode/model_drafter.h"
 #include "decode/ngram_drafter.h"
@@ -28,9 +28,9 @@ DrafterSet drafters(const std::string& kind, const Company& company, const TreeO
   DrafterSet set;
   if (kind == "ngram") set.push_back(std::make_unique<NgramDrafter>());
   if (kind == "medusa") set.push_back(std::make_unique<MedusaDrafter>(*company.medusa_head, 10, sequences));
-  if (kind == "eagle3")
-    set.push_back(std::make_unique<Eagle3Drafter>(
-        *company.eagle3_head, cache, Eagle3DrafterOptions{.context = kContext, .tree = tree, .sequences = sequences}));
+  if (const EagleHead* head = company.eagle(kind))
+    set.push_back(std::make_unique<EagleDrafter>(
+        *head, cache, EagleDrafterOptions{.context = kContext, .tree = tree, .sequences = sequences}));
   if (kind == "model")
     set.push_back(std::make_unique<ModelDrafter>(
         company.draft_model(), cache, ModelDrafterOptions{.context = kContext, .tree = tree, .sequences = sequences}));
@@ -67,7 +67,7 @@ TEST_P(Threads, WholeAnswersAreThoseOfOneThread) {
   for (int threads : {2, 3}) EXPECT_EQ(answers(GetParam(), threads), expected) << threads << " threads";
 }
 
-INSTANTIATE_TEST_SUITE_P(Tiny, Threads, ::testing::Values("none", "ngram", "medusa", "eagle3", "model"),
+INSTANTIATE_TEST_SUITE_P(Tiny, Threads, ::testing::Values("none", "ngram", "medusa", "eagle2", "eagle3", "model"),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

@@ -31,7 +31,7 @@ TEST(WorkspaceTest, RotationTablesAreMadeOnceForAModelAndOnceForAHead) {
   const auto teachers = [&] {
     return Workspace(company.teacher, cache.memory(), {.rows = 4, .outputs = 4, .positions = kPositions});
   };
-  const auto heads = [&] { return Eagle3Workspace(*company.eagle3_head, head_cache.memory(), 4, kPositions); };
+  const auto heads = [&] { return EagleWorkspace(*company.eagle3_head, head_cache.memory(), 4, kPositions); };
   const std::int64_t first = bytes_of(device, teachers), first_head = bytes_of(device, heads);
   EXPECT_EQ(first - bytes_of(device, teachers), rotation_bytes(kPositions, company.teacher.config().head_size));
   EXPECT_EQ(first_head - bytes_of(device, heads), rotation_bytes(kPositions, company.eagle3_head->config().head_size));

@@ -48,7 +48,7 @@ struct OpenOptions {
 // Who guesses ahead, as the flags of `espalier generate` with these names do (docs/drafters.md). An empty text, 0,
 // means what the program would choose.
 struct Drafts {
-  std::string draft = "auto";  // "none", "ngram", "medusa", "eagle3", "model", several with + between
+  std::string draft = "auto";  // "none", "ngram", "medusa", "eagle", "model", several with + between
   std::string tree = {};       // "chain", "static:FILE" or "dynamic"
   int nodes = 0;               // rows of a tree
   int depth = 0;               // levels of a tree

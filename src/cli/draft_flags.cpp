@@ -25,13 +25,16 @@ void parse_nodes(const std::string& text, DraftOptions& options) {
 
 void add_draft_flags(CLI::App& app, DraftOptions& options, const std::string& default_draft) {
   const HelpGroup group(app, "Drafting");
-  app.add_option("--draft", options.draft,
-                 "what guesses ahead: none, ngram, medusa, eagle3, model, oracle, hostile, several with + between, or "
-                 "auto (the best head for the model, else ngram); the text stays the same; without it " +
-                     default_draft)
+  app.add_option(
+         "--draft", options.draft,
+         "what guesses ahead: none, ngram, medusa, eagle (or eagle2, eagle3), model, oracle, hostile, several with + "
+         "between, or "
+         "auto (the best head for the model, else ngram); the text stays the same; without it " +
+             default_draft)
       ->type_name("NAME");
   app.add_option("--tree", options.tree,
-                 "the shape of the guesses: chain, static, static:FILE or dynamic (the default)")
+                 "the shape of the guesses: chain, static, static:NAME (tree --list shows the names), static:FILE or "
+                 "dynamic (the default)")
       ->type_name("SHAPE");
   const auto count = [&](const char* flag, std::optional<int>& value, int least, const char* what) {
     app.add_option(flag, value, what)->check(CLI::Range(least, kMaxDraftRows))->type_name("N");
@@ -44,10 +47,11 @@ void add_draft_flags(CLI::App& app, DraftOptions& options, const std::string& de
   count("--draft-depth", options.depth, 0, "levels of a tree; without it 6, or all of a static tree");
   count("--draft-expand", options.expand, 1, "nodes of a level that get children (dynamic); without it 4");
   count("--draft-branch", options.branch, 1, "children of such a node; without it as many as --draft-expand");
-  app.add_option("--head", options.heads,
-                 "an EAGLE-3 or Medusa head: folder, safetensors or GGUF file; may be repeated; without it one that "
-                 "was trained "
-                 "for the model, if a folder of heads has one")
+  app.add_option(
+         "--head", options.heads,
+         "an EAGLE-2, EAGLE-3 or Medusa head: folder, safetensors or GGUF file; may be repeated; without it one that "
+         "was trained "
+         "for the model, if a folder of heads has one")
       ->type_name("PATH")
       ->allow_extra_args(false);
   app.add_option("--head-option", options.head_options,
@@ -63,7 +67,7 @@ void add_draft_flags(CLI::App& app, DraftOptions& options, const std::string& de
                  "a head guesses only its N most frequent tokens (vocab_order.json beside it); without it all")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30))
       ->type_name("N");
-  app.add_option("--draft-window", options.window, "eagle3 sees only the last W positions")
+  app.add_option("--draft-window", options.window, "an EAGLE head sees only the last W positions")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30))
       ->type_name("W");
   app.add_option("--draft-model", options.draft_model, "a small model with the same tokenizer, for --draft model")

@@ -30,7 +30,7 @@ const std::map<std::string_view, std::vector<const char*>>& usual_options() {
         "--device", "--context", "--verbose"}},
       {"tree",
        {"--file", "--model", "--svg", "--force", "--round", "--max-tokens", "--draft", "--tree", "--draft-nodes",
-        "--color", "--verbose"}},
+        "--list", "--color", "--verbose"}},
       {"perplexity",
        {"--model", "--window", "--second-half", "--logprobs", "--force", "--json", "--threads", "--kv", "--weights",
         "--verbose"}},

@@ -25,7 +25,7 @@ DraftOptions fitting_drafting(const DraftOptions& asked, const std::string& name
   const auto has = [&](std::string_view drafter) {
     return fmt::format("+{}+", name).find(fmt::format("+{}+", drafter)) != std::string::npos;
   };
-  const bool eagle3 = has("eagle3") || name == "auto", heads = eagle3 || has("medusa");
+  const bool eagle = has("eagle") || has("eagle2") || has("eagle3") || name == "auto", heads = eagle || has("medusa");
   DraftOptions options = name == "none" ? DraftOptions() : asked;
   options.draft = name;
   if (!heads) {
@@ -33,7 +33,7 @@ DraftOptions fitting_drafting(const DraftOptions& asked, const std::string& name
     options.head_weights.reset();
     options.vocabulary.reset();
   }
-  if (!eagle3) {
+  if (!eagle) {
     options.head_options.clear();
     options.window.reset();
   }

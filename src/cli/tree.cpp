@@ -1,3 +1,5 @@
+#include <fmt/ranges.h>
+
 #include <CLI/CLI.hpp>
 
 #include "base/error.h"
@@ -5,11 +7,13 @@
 #include "cli/answer_screen.h"
 #include "cli/commands.h"
 #include "cli/draft_flags.h"
+#include "cli/environment.h"
 #include "cli/flags.h"
 #include "cli/interrupt.h"
 #include "cli/output.h"
 #include "cli/screen.h"
 #include "cli/terminal.h"
+#include "engine/named_trees.h"
 #include "report/tree_picture.h"
 #include "text/token_text.h"
 
@@ -23,6 +27,7 @@ struct TreeFlags {
   EngineFlags engine;
   TextOptions text;
   DraftOptions drafting;
+  bool list = false;
   std::optional<std::int64_t> round;
   std::string svg;
   Existing existing = Existing::refuse;
@@ -88,7 +93,32 @@ std::optional<TreePicture> find_round(const TreeFlags& flags, const std::string&
   return picture;
 }
 
+std::string list_line(const std::string& name, const ChoiceTree& tree) {
+  return fmt::format("{:<25} {:>4} {:>7}  {}\n", name, tree.size(), tree.leaves(), fmt::join(tree.level_sizes(), "/"));
+}
+
+// The static trees that have names. A list that cannot be read is passed over, and said.
+int list_trees(const TreeFlags& flags) {
+  if (flags.prompt.prompt || !flags.prompt.file.empty())
+    throw InputError("--list: shows the named trees, expected no prompt");
+  const Places places = process_places();
+  const auto trees = named_trees(places);
+  if (trees.empty()) input_error("--list: there are no named trees: {}", no_named_trees(places));
+  Screen screen(flags.engine.verbose);
+  print(fmt::format("{:<25} {:>4} {:>7}  {}\n", "name", "rows", "leaves", "nodes per depth"));
+  for (const auto& [name, file] : trees) {
+    try {
+      print(list_line(name, ChoiceTree::read(file, {})));
+    } catch (const InputError& error) {
+      screen.remark(fmt::format("passes over {}", error.what()));
+    }
+  }
+  flush_output();
+  return 0;
+}
+
 int run_tree(const TreeFlags& flags) {
+  if (flags.list) return list_trees(flags);
   check_options(flags.text);
   if (flags.text.generate.logprobs >= 0) throw InputError("--logprobs: only with generate --json");
   const EngineOptions options = engine_options(flags.engine);
@@ -115,7 +145,8 @@ int run_tree(const TreeFlags& flags) {
 }  // namespace
 
 Command add_tree(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("tree", "show one round: what was drafted, what the model took");
+  CLI::App* command =
+      app.add_subcommand("tree", "show one round: what was drafted, what the model took; or the named trees");
   auto flags = std::make_shared<TreeFlags>();
   flags->text.generate.max_tokens = kDefaultTokens;
   add_prompt_flags(*command, flags->prompt);
@@ -126,6 +157,7 @@ Command add_tree(CLI::App& app) {
   command->add_option("--svg", flags->svg, "write the picture to this file too; -: to standard output, alone")
       ->type_name("FILE");
   add_force_flag(*command, flags->existing);
+  command->add_flag("--list", flags->list, "show the static trees that have names instead, with their sizes");
   command->add_option("--color", flags->colour, "auto (on a terminal, unless NO_COLOR is set), always or never")
       ->check(CLI::IsMember({"auto", "always", "never"}))
       ->type_name("WHEN");

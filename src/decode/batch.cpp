@@ -29,7 +29,7 @@ std::vector<std::int64_t> taps_of(const DrafterSet& drafters) {
     const FeatureWishes wishes = drafter->wishes();
     if (wishes.taps.empty()) continue;
     if (!taps.empty() && taps != wishes.taps)
-      throw InputError("--head: two EAGLE-3 heads that tap the teacher at different layers cannot draft together");
+      throw InputError("--head: two EAGLE heads that tap the teacher at different layers cannot draft together");
     taps = wishes.taps;
   }
   return taps;

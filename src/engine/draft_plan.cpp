@@ -8,12 +8,14 @@
 
 #include "base/error.h"
 #include "engine/engine.h"
+#include "engine/named_trees.h"
 
 namespace espalier {
 namespace {
 
-constexpr std::array<std::string_view, 6> kDrafters = {"ngram", "medusa", "eagle3", "model", "oracle", "hostile"};
-constexpr const char* kStaticTree = "data/trees/pangu_64.json";
+constexpr std::array<std::string_view, 8> kDrafters = {"ngram",  "medusa", "eagle",  "eagle2",
+                                                       "eagle3", "model",  "oracle", "hostile"};
+constexpr const char* kStaticTree = "pangu_64";
 constexpr std::string_view kStaticPrefix = "static:";
 
 std::vector<std::string> split(std::string_view text, char separator) {
@@ -36,6 +38,8 @@ std::vector<std::string> parse_drafters(const std::string& text) {
                   fmt::join(kDrafters, ", "), name);
     if (std::ranges::count(names, name) > 1) input_error("--draft {}: {} is there twice", text, name);
   }
+  if (std::ranges::count_if(names, names_eagle) > 1)
+    input_error("--draft {}: expected one of eagle, eagle2 and eagle3", text);
   return names;
 }
 
@@ -52,22 +56,17 @@ std::vector<double> parse_profile(const std::string& text) {
   return profile;
 }
 
-ChoiceTree read_static_tree(std::string_view file, const Places& places) {
-  if (!file.empty()) return ChoiceTree::read(std::string(file), {});
-  if (const auto found = places.find(kStaticTree)) return ChoiceTree::read(*found, {});
-  input_error("--tree static: {} is not there: give --tree static:FILE", kStaticTree);
-}
-
 void wish_for_shape(const std::string& text, const Places& places, TreeWish& wish) {
   if (text == "chain") {
     wish.shape = TreeShape::chain;
   } else if (text == "static" || text.starts_with(kStaticPrefix)) {
-    if (text == kStaticPrefix) throw InputError("--tree static:FILE: the file is missing");
+    if (text == kStaticPrefix) throw InputError("--tree static:NAME: the name is missing, or a file");
     wish.shape = TreeShape::fixed;
-    wish.named_file = text != "static";
-    wish.choices = read_static_tree(wish.named_file ? std::string_view(text).substr(kStaticPrefix.size()) : "", places);
+    wish.asked_for_choices = text != "static";
+    wish.choices_name = wish.asked_for_choices ? text.substr(kStaticPrefix.size()) : kStaticTree;
+    wish.choices = ChoiceTree::read(find_tree(wish.choices_name, places), {});
   } else if (text != "dynamic") {
-    input_error("--tree: expected chain, static, static:FILE or dynamic, got '{}'", text);
+    input_error("--tree: expected chain, static, static:NAME, static:FILE or dynamic, got '{}'", text);
   }
 }
 
@@ -110,10 +109,26 @@ void follow(const DraftSuggestion& suggestion, const TreeFacts& facts, TreeWish&
 
 // Medusa heads may bring the tree they do best with; a user who says anything about the tree means another one.
 void take_choices(const ChoiceTree& choices, TreeWish& wish) {
-  const bool open = wish.shaped ? wish.shape == TreeShape::fixed && !wish.named_file : !wish.sized();
+  const bool open = wish.shaped ? wish.shape == TreeShape::fixed && !wish.asked_for_choices : !wish.sized();
   if (!open) return;
   wish.shape = TreeShape::fixed;
   wish.choices = choices;
+  wish.choices_name = "choices.json of the heads";
+}
+
+// Cuts what is deeper or wider than the drafters from a static tree. The line that says so; empty where the user wants
+// no more of the tree than they can fill.
+std::string cut_to_drafters(const TreeFacts& facts, TreeWish& wish) {
+  const int levels = facts.levels.value_or(kMaxTreeRows);
+  const auto guesses = static_cast<int>(std::min<std::int64_t>(facts.guesses.value_or(kMaxDraftRows), kMaxDraftRows));
+  const ChoiceTree wanted = wish.choices->cut(wished_levels(wish)).best(wish.nodes.value_or(kMaxDraftRows));
+  wish.choices = wish.choices->cut(levels).narrow(guesses).best(kMaxDraftRows);
+  std::vector<std::string> reasons;
+  if (wanted.depth() > levels) reasons.push_back(fmt::format("{} levels, the heads have {}", wanted.depth(), levels));
+  if (wanted.ranks() > guesses)
+    reasons.push_back(fmt::format("{} guesses below a node, there are {}", wanted.ranks(), guesses));
+  if (reasons.empty()) return "";
+  return fmt::format("tree {}: {}: cut to {} rows", wish.choices_name, fmt::join(reasons, ", "), wish.choices->size());
 }
 
 TreeOptions fit(TreeOptions tree, std::int64_t rows, const TreeWish& wish) {
@@ -139,18 +154,19 @@ struct Dependence {
 
 void check_dependences(const DraftOptions& options, const DraftPlan& plan, const std::string& draft) {
   const Dependence dependences[] = {
-      {"--head", !options.heads.empty(), {"eagle3", "medusa"}},
-      {"--head-option", !options.head_options.empty(), {"eagle3"}},
-      {"--head-weights", options.head_weights.has_value(), {"eagle3", "medusa"}},
-      {"--draft-vocab", options.vocabulary.has_value(), {"eagle3", "medusa"}},
-      {"--draft-window", options.window.has_value(), {"eagle3"}},
+      {"--head", !options.heads.empty(), {"eagle", "medusa"}},
+      {"--head-option", !options.head_options.empty(), {"eagle"}},
+      {"--head-weights", options.head_weights.has_value(), {"eagle", "medusa"}},
+      {"--draft-vocab", options.vocabulary.has_value(), {"eagle", "medusa"}},
+      {"--draft-window", options.window.has_value(), {"eagle"}},
       {"--draft-model", !options.draft_model.empty(), {"model"}},
       {"--oracle-profile", !options.oracle_profile.empty(), {"oracle"}},
   };
   for (const auto& [option, given, drafters] : dependences) {
     if (!given) continue;
-    const bool used = std::ranges::any_of(drafters, [&](std::string_view name) { return plan.has(name); });
-    const bool open = plan.automatic && drafters.front() == "eagle3";  // auto may find a head
+    const bool used = std::ranges::any_of(
+        drafters, [&](std::string_view name) { return plan.has(name) || (names_eagle(name) && plan.has_eagle()); });
+    const bool open = plan.automatic && names_eagle(drafters.front());  // auto may find a head
     if (!used && !open)
       input_error("{}: only with --draft {}, got --draft {}", option, fmt::join(drafters, " or "), draft);
   }
@@ -211,14 +227,19 @@ PlannedTree plan_tree(TreeWish wish, const TreeFacts& facts) {
   if (facts.fixed_budget && !wish.asked_to_choose) wish.chooses_nodes = false;
   if (facts.suggestion) follow(*facts.suggestion, facts, wish);
   if (facts.choices) take_choices(*facts.choices, wish);
+  const std::string remark = wish.shape == TreeShape::fixed ? cut_to_drafters(facts, wish) : "";
   if (facts.levels && wished_levels(wish) > *facts.levels) wish.depth = *facts.levels;
   TreeOptions tree = shaped(wish);
   if (facts.most_rows) tree = fit(std::move(tree), *facts.most_rows, wish);
-  return {std::move(tree), wish.chooses_nodes};
+  return {std::move(tree), wish.chooses_nodes, remark};
 }
 
 bool DraftPlan::has(std::string_view drafter) const {
   return std::ranges::find(drafters, drafter) != drafters.end();
+}
+
+bool DraftPlan::has_eagle() const {
+  return std::ranges::any_of(drafters, names_eagle);
 }
 
 DraftPlan plan_drafting(const DraftOptions& options, const Places& places, const std::string& default_draft) {

@@ -23,7 +23,7 @@ inline constexpr int kMostChosenLevels = 16;
 
 struct DraftOptions {
   std::optional<std::string> draft = {};  // "eagle3+ngram"; "none"; "auto"
-  std::optional<std::string> tree = {};   // "chain", "static", "static:FILE", "dynamic"
+  std::optional<std::string> tree = {};   // "chain", "static", "static:NAME", "static:FILE", "dynamic"
   std::optional<int> nodes = {};
   bool chooses_nodes = false;  // rows are chosen round by round
   std::optional<int> depth = {};
@@ -43,7 +43,8 @@ struct TreeWish {
   TreeShape shape = TreeShape::dynamic;
   bool shaped = false;                     // somebody asked for this shape
   std::optional<ChoiceTree> choices = {};  // of a fixed tree, all of it
-  bool named_file = false;                 // somebody named the file that the choices come from
+  std::string choices_name = {};           // as its user knows it
+  bool asked_for_choices = false;          // somebody named them, or their file
   std::optional<int> nodes = {};
   std::optional<int> depth = {};
   std::optional<int> expand = {};
@@ -61,6 +62,7 @@ struct TreeFacts {
   std::optional<DraftSuggestion> suggestion = {};  // of the head that was chosen
   std::optional<ChoiceTree> choices = {};          // beside Medusa heads that draft alone
   std::optional<int> levels = {};                  // the most that the drafters can guess
+  std::optional<std::int64_t> guesses = {};        // the most different ones below a node
   std::optional<std::int64_t> most_rows = {};      // of a step of the device
 };
 
@@ -68,10 +70,17 @@ struct TreeFacts {
 struct PlannedTree {
   TreeOptions options = {};
   bool chooses_nodes = false;  // rows are chosen round by round; the tree's are the most there are
+  std::string remark = {};     // one line where more was cut from a static tree than was asked for
 };
 // What was asked for beats a suggestion, and a tree of another shape is the user's own. Throws InputError where more
-// rows were asked for than a step of the device has; a static tree that came without a number keeps its best rows.
+// rows were asked for than a step of the device has; a static tree that came without a number keeps its best rows, and
+// loses what is deeper or wider than the drafters.
 PlannedTree plan_tree(TreeWish wish, const TreeFacts& facts = {});
+
+// "eagle", which is whatever generation the head has, or one of them.
+inline bool names_eagle(std::string_view drafter) {
+  return drafter.starts_with("eagle");
+}
 
 // What the options mean, complete.
 struct DraftPlan {
@@ -85,6 +94,7 @@ struct DraftPlan {
 
   bool plain() const { return drafters.empty() && !automatic; }
   bool has(std::string_view drafter) const;
+  bool has_eagle() const;  // of any generation
 };
 
 // What applications mean where nothing is said.

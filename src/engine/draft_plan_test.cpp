@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "format/testing/complaint.h"
+#include "format/testing/temporary_folder.h"
 
 namespace espalier {
 namespace {
@@ -67,6 +68,8 @@ TEST(DraftPlan, AChosenNumberOfRowsIsChosenWithinTheDevicesLargestStep) {
 TEST(DraftPlan, DraftersAreUnitedByAPlusEachOnce) {
   EXPECT_THAT(plan({.draft = "eagle3+ngram", .heads = {"h"}}).drafters, testing::ElementsAre("eagle3", "ngram"));
   EXPECT_EQ(plan_complaint({.draft = "ngram+hostile+ngram"}), "--draft ngram+hostile+ngram: ngram is there twice");
+  EXPECT_EQ(plan_complaint({.draft = "eagle+eagle3"}),
+            "--draft eagle+eagle3: expected one of eagle, eagle2 and eagle3");
   EXPECT_EQ(plan_complaint({.draft = "ngram+auto"}), "--draft ngram+auto: auto stands alone");
   EXPECT_EQ(plan_complaint({.draft = "none+ngram"}), "--draft none+ngram: none stands alone");
   EXPECT_THAT(plan_complaint({.draft = "guess"}),
@@ -94,6 +97,62 @@ TEST(DraftPlan, AStaticTreeKeepsAllItsRowsUnlessToldOtherwise) {
   EXPECT_EQ(tree_of({.draft = "ngram", .tree = "static:" + kTree, .nodes = 30, .depth = 3}).nodes, 30);
 }
 
+TEST(DraftPlan, AStaticTreeIsFoundByItsName) {
+  const TreeOptions eagle1 = tree_of({.draft = "ngram", .tree = "static:eagle1_25"});
+  EXPECT_EQ(eagle1.nodes, 26);
+  EXPECT_THAT(eagle1.choices->level_sizes(), testing::ElementsAre(4, 8, 8, 3, 2));
+  EXPECT_EQ(tree_of({.draft = "ngram", .tree = "static:vicuna_7b_stage2"}).nodes, 64);
+  EXPECT_EQ(tree_of({.draft = "ngram", .tree = "static"}).nodes, 65);
+  EXPECT_THAT(
+      plan_complaint({.draft = "ngram", .tree = "static:oak"}),
+      testing::StartsWith("--tree static:oak: no such file or name, expected one of eagle1_25, mc_sim_7b_63, "));
+}
+
+TEST(DraftPlan, AStaticTreeIsCutToWhatTheDraftersCanFillInOneLine) {
+  const auto planned = [](const TreeFacts& facts, std::optional<int> nodes = {}, std::optional<int> depth = {}) {
+    const TreeWish wish =
+        plan({.draft = "ngram", .tree = "static:vicuna_7b_stage2", .nodes = nodes, .depth = depth}).tree;
+    return plan_tree(wish, facts);
+  };
+  const PlannedTree shallow = planned({.levels = 3});
+  EXPECT_EQ(shallow.remark, "tree vicuna_7b_stage2: 4 levels, the heads have 3: cut to 57 rows");
+  EXPECT_THAT(shallow.options.choices->level_sizes(), testing::ElementsAre(10, 23, 23));
+  EXPECT_EQ(shallow.options.nodes, 57);
+  EXPECT_EQ(shallow.options.depth, 3);
+  const PlannedTree narrow = planned({.guesses = 2});
+  EXPECT_EQ(narrow.remark, "tree vicuna_7b_stage2: 10 guesses below a node, there are 2: cut to 18 rows");
+  EXPECT_EQ(narrow.options.choices->ranks(), 2);
+  EXPECT_EQ(narrow.options.nodes, 18);
+  const PlannedTree both = planned({.levels = 1, .guesses = 4});
+  EXPECT_EQ(both.remark,
+            "tree vicuna_7b_stage2: 4 levels, the heads have 1, 10 guesses below a node, there are 4: cut to 5 rows");
+  EXPECT_THAT(both.options.choices->level_sizes(), testing::ElementsAre(4));
+  EXPECT_EQ(planned({.levels = 4, .guesses = 10}).remark, "") << "it fits";
+}
+
+TEST(DraftPlan, WhatTheUserCutFromAStaticTreeNeedsNoWords) {
+  const auto planned = [](const DraftOptions& options) {
+    DraftOptions of_tree = options;
+    of_tree.draft = "ngram", of_tree.tree = "static:" + kTree;
+    return plan_tree(plan(of_tree).tree, {.levels = 3, .guesses = 6});
+  };
+  EXPECT_EQ(planned({.nodes = 16}).remark, "") << "the sixteen best have three levels";
+  EXPECT_EQ(planned({.nodes = 16}).options.nodes, 16);
+  EXPECT_EQ(planned({.depth = 0}).remark, "");
+  EXPECT_THAT(planned({.depth = 3}).remark, testing::Not(testing::HasSubstr("levels")));
+  EXPECT_EQ(planned({.nodes = 30}).options.nodes, 30) << "of what the heads can fill";
+  EXPECT_THAT(planned({.nodes = 30}).remark,
+              testing::StartsWith("tree " + kTree + ": 4 levels, the heads have 3: cut"));
+}
+
+TEST(DraftPlan, NoDrafterIsAskedForMoreGuessesThanATreeMayHaveRows) {
+  const TemporaryFolder folder;
+  const std::string wide = folder.write("wide.json", "[[0], [256], [255], [0, 300]]").string();
+  const PlannedTree planned = plan_tree(plan({.draft = "ngram", .tree = "static:" + wide}).tree, {.guesses = 49152});
+  EXPECT_EQ(planned.options.nodes, 3);
+  EXPECT_EQ(planned.remark, "tree " + wide + ": 301 guesses below a node, there are 256: cut to 3 rows");
+}
+
 TEST(DraftPlan, AChainHasOneGuessPerLevel) {
   const TreeOptions chain = tree_of({.draft = "ngram", .tree = "chain", .nodes = 4});
   EXPECT_EQ(chain.shape, TreeShape::chain);
@@ -103,8 +162,9 @@ TEST(DraftPlan, AChainHasOneGuessPerLevel) {
 
 TEST(DraftPlan, ATreeThatIsNoneIsNamed) {
   EXPECT_EQ(plan_complaint({.draft = "ngram", .tree = "bush"}),
-            "--tree: expected chain, static, static:FILE or dynamic, got 'bush'");
-  EXPECT_EQ(plan_complaint({.draft = "ngram", .tree = "static:"}), "--tree static:FILE: the file is missing");
+            "--tree: expected chain, static, static:NAME, static:FILE or dynamic, got 'bush'");
+  EXPECT_EQ(plan_complaint({.draft = "ngram", .tree = "static:"}),
+            "--tree static:NAME: the name is missing, or a file");
   EXPECT_THAT(plan_complaint({.draft = "ngram", .tree = "static:no/such/tree.json"}),
               testing::HasSubstr("no/such/tree.json"));
   EXPECT_THAT(plan_complaint({.draft = "ngram", .tree = "static:" + std::string(ESPALIER_TEST_DATA) + "/digests.json"}),
@@ -113,16 +173,16 @@ TEST(DraftPlan, ATreeThatIsNoneIsNamed) {
 
 TEST(DraftPlan, AFlagThatWouldDoNothingIsRefused) {
   EXPECT_EQ(plan_complaint({.draft = "ngram", .heads = {"h"}}),
-            "--head: only with --draft eagle3 or medusa, got --draft ngram");
-  EXPECT_EQ(plan_complaint({.heads = {"h"}}), "--head: only with --draft eagle3 or medusa, got --draft none");
+            "--head: only with --draft eagle or medusa, got --draft ngram");
+  EXPECT_EQ(plan_complaint({.heads = {"h"}}), "--head: only with --draft eagle or medusa, got --draft none");
   EXPECT_EQ(plan_complaint({.draft = "medusa", .heads = {"h"}, .window = 8}),
-            "--draft-window: only with --draft eagle3, got --draft medusa");
+            "--draft-window: only with --draft eagle, got --draft medusa");
   EXPECT_EQ(plan_complaint({.draft = "medusa", .heads = {"h"}, .head_options = {"taps=1,2,3"}}),
-            "--head-option: only with --draft eagle3, got --draft medusa");
+            "--head-option: only with --draft eagle, got --draft medusa");
   EXPECT_EQ(plan_complaint({.draft = "ngram", .head_weights = "file"}),
-            "--head-weights: only with --draft eagle3 or medusa, got --draft ngram");
+            "--head-weights: only with --draft eagle or medusa, got --draft ngram");
   EXPECT_EQ(plan_complaint({.draft = "ngram", .vocabulary = 8}),
-            "--draft-vocab: only with --draft eagle3 or medusa, got --draft ngram");
+            "--draft-vocab: only with --draft eagle or medusa, got --draft ngram");
   EXPECT_EQ(plan_complaint({.draft = "auto", .head_weights = "file", .vocabulary = 8}), "");
   EXPECT_EQ(plan_complaint({.draft = "ngram", .draft_model = "m"}),
             "--draft-model: only with --draft model, got --draft ngram");

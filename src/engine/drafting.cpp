@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "decode/draft_rows.h"
-#include "decode/eagle3_drafter.h"
+#include "decode/eagle_drafter.h"
 #include "decode/hostile_drafter.h"
 #include "decode/medusa_drafter.h"
 #include "decode/model_drafter.h"
@@ -19,6 +19,14 @@
 
 namespace espalier {
 namespace {
+
+constexpr HeadKind kEagle[] = {HeadKind::eagle3, HeadKind::eagle2}, kMedusa[] = {HeadKind::medusa};
+constexpr HeadKind kBestFirst[] = {HeadKind::eagle3, HeadKind::eagle2, HeadKind::medusa};
+
+std::string_view spoken_name(HeadKind kind) {
+  if (kind == HeadKind::medusa) return "Medusa";
+  return kind == HeadKind::eagle3 ? "EAGLE-3" : "EAGLE-2";
+}
 
 void pass_over(const std::filesystem::path& head, const InputError& error, Listener& listener) {
   listener.remark(fmt::format("passes over {}: {}", head.string(), error.what()));
@@ -35,7 +43,7 @@ std::string searched_folders(const OpenEngine& engine) {
 EngineOptions with_drafting(EngineOptions options, const DraftPlan& plan) {
   options.beside.assign(plan.options.heads.begin(), plan.options.heads.end());
   if (!plan.options.draft_model.empty()) options.beside.emplace_back(plan.options.draft_model);
-  options.trained_heads = plan.options.heads.empty() && (plan.automatic || plan.has("eagle3") || plan.has("medusa"));
+  options.trained_heads = plan.options.heads.empty() && (plan.automatic || plan.has_eagle() || plan.has("medusa"));
   return options;
 }
 
@@ -49,6 +57,7 @@ Drafting::Drafting(DraftPlan plan, const OpenEngine& engine, std::uint64_t seed)
   plan_.automatic ? choose_best() : open_heads();
   if (has("model")) open_draft_model();
   tree_ = plan_tree(plan_.tree, tree_facts());
+  if (!tree_.remark.empty()) engine.listener->remark(tree_.remark);
   engine.listener->detail(fmt::format("drafts by {}: {}", name(), reason_));
 }
 
@@ -67,40 +76,64 @@ std::string Drafting::budget() const {
 // Whatever the drafters of the plan need, each once: those that were given, else those trained for the model.
 void Drafting::open_heads() {
   for (const std::string& path : options().heads) open_given_head(path);
-  if (has("eagle3") && !eagle3_) open_trained_head(HeadKind::eagle3);
-  if (has("medusa") && !medusa_) open_trained_head(HeadKind::medusa);
+  std::vector<HeadKind> generations;
+  std::ranges::copy_if(kEagle, std::back_inserter(generations), [this](HeadKind kind) { return wants(kind); });
+  if (!generations.empty() && !eagle_) open_trained_head(generations);
+  if (has("medusa") && !medusa_) open_trained_head(kMedusa);
+  name_generation();
+}
+
+// --draft eagle takes either, and says which.
+void Drafting::name_generation() {
+  const auto open = std::ranges::find(drafters_, "eagle");
+  if (open == drafters_.end()) return;
+  *open = eagle_->name();
+  engine_->listener->remark(fmt::format("drafts with an {} head", spoken_name(eagle_->kind())));
+}
+
+bool Drafting::wants(HeadKind kind) const {
+  return has(espalier::name(kind)) || (kind != HeadKind::medusa && has("eagle"));
+}
+
+bool Drafting::has_head(HeadKind kind) const {
+  return kind == HeadKind::medusa ? medusa_ != nullptr : eagle_ != nullptr;
 }
 
 void Drafting::open_given_head(const std::filesystem::path& path) {
   const HeadFiles files = open_head(path);
   const HeadKind kind = classify_head(files);
-  if (!has(espalier::name(kind)))
+  if (!wants(kind))
     input_error("--head {}: a head for --draft {}, got --draft {}", path.string(), espalier::name(kind), name());
-  if (kind == HeadKind::eagle3 ? eagle3_ != nullptr : medusa_ != nullptr)
-    input_error("--head {}: the second {} head, expected one", path.string(), espalier::name(kind));
+  if (has_head(kind)) input_error("--head {}: the second {} head, expected one", path.string(), spoken_name(kind));
   load_head(files, kind, plan_.head_options);
 }
 
-void Drafting::open_trained_head(HeadKind kind) {
-  const std::vector<std::filesystem::path> heads = trained_heads(kind);
+void Drafting::open_trained_head(std::span<const HeadKind> kinds) {
+  const std::vector<std::filesystem::path> heads = trained_heads(kinds);
   if (heads.empty())
     input_error("--draft {}: no {} head for {} in {}; --head PATH gives one", name(),
-                kind == HeadKind::eagle3 ? "EAGLE-3" : "Medusa", engine_->path.string(), searched_folders(*engine_));
-  load_head(open_head(heads.front()), kind, plan_.head_options);
+                kinds.size() > 1 ? "EAGLE" : spoken_name(kinds.front()), engine_->path.string(),
+                searched_folders(*engine_));
+  const HeadFiles files = open_head(heads.front());
+  load_head(files, classify_head(files), plan_.head_options);
   reason_ +=
       fmt::format("{} {} was trained for this model", reason_.ends_with("model") ? "," : ":", heads.front().string());
 }
 
-// Of the heads in the engine's folders; those that cannot be read are passed over, and said.
-std::vector<std::filesystem::path> Drafting::trained_heads(HeadKind kind) const {
-  std::vector<std::filesystem::path> heads;
+// Of the heads in the engine's folders, kind by kind; those that cannot be read are passed over, and said.
+std::vector<std::filesystem::path> Drafting::trained_heads(std::span<const HeadKind> kinds) const {
+  std::vector<std::pair<HeadKind, std::filesystem::path>> known;
   for (const HeadCard& card : heads_trained_for(engine_->path, engine_->places.heads, engine_->places.cache)) {
     try {
-      if (classify_head(open_head(card.path)) == kind) heads.push_back(card.path);
+      known.emplace_back(classify_head(open_head(card.path)), card.path);
     } catch (const InputError& error) {
       pass_over(card.path, error, *engine_->listener);
     }
   }
+  std::vector<std::filesystem::path> heads;
+  for (HeadKind wanted : kinds)
+    for (const auto& [kind, path] : known)
+      if (kind == wanted) heads.push_back(path);
   return heads;
 }
 
@@ -108,24 +141,27 @@ std::vector<std::filesystem::path> Drafting::trained_heads(HeadKind kind) const 
 void Drafting::load_head(const HeadFiles& files, HeadKind kind, HeadOptions wanted) {
   const bool as_stored = engine_->modes.mode == "reference";
   wanted.weights = plan_.head_weights.value_or(as_stored ? WeightMode::stored : WeightMode::q8_0);
-  if (kind == HeadKind::eagle3) eagle3_ = std::make_unique<Eagle3Head>(*engine_->model, files, wanted);
-  if (kind == HeadKind::medusa) medusa_ = std::make_unique<MedusaHead>(*engine_->model, files, wanted);
-  if (kind == HeadKind::medusa) choices_ = files.folder / "choices.json";
+  if (kind == HeadKind::medusa) {
+    medusa_ = std::make_unique<MedusaHead>(*engine_->model, files, wanted);
+    choices_ = files.folder / "choices.json";
+  } else {
+    eagle_ = std::make_unique<EagleHead>(*engine_->model, files, wanted);
+  }
   head_paths_.push_back(files.path);
-  const std::int64_t vocabulary = kind == HeadKind::eagle3 ? eagle3_->draft_vocabulary() : medusa_->draft_vocabulary();
+  const std::int64_t vocabulary = kind == HeadKind::medusa ? medusa_->draft_vocabulary() : eagle_->draft_vocabulary();
+  head_vocabulary_ = std::max(head_vocabulary_, vocabulary);
   if (options().vocabulary && *options().vocabulary > vocabulary)
     engine_->listener->remark(
         fmt::format("--draft-vocab: {} guesses {} tokens, all are kept", files.path.string(), vocabulary));
 }
 
 // The first head that matches the teacher, of those given or, without any, of those trained for it, EAGLE-3 before
-// Medusa; what does not match is passed over, and said. A path that does not exist, and options that would have to fit,
-// are the user's own.
+// EAGLE-2 before Medusa; what does not match is passed over, and said. A path that does not exist, and options that
+// would have to fit, are the user's own.
 void Drafting::choose_best() {
   const bool given = !options().heads.empty();
   std::vector<std::filesystem::path> heads(options().heads.begin(), options().heads.end());
-  for (HeadKind kind : {HeadKind::eagle3, HeadKind::medusa})
-    if (!given) std::ranges::copy(trained_heads(kind), std::back_inserter(heads));
+  if (!given) heads = trained_heads(kBestFirst);
   for (const std::filesystem::path& path : heads) {
     std::error_code ignored;
     if (!std::filesystem::exists(path, ignored))
@@ -170,6 +206,8 @@ TreeFacts Drafting::tree_facts() const {
   TreeFacts facts{.fixed_budget = engine_->modes.mode == "reference", .suggestion = suggestion_};
   const auto buckets = engine_->device->row_buckets();
   if (!buckets.empty()) facts.most_rows = buckets.back();
+  const bool heads_alone = drafters_.size() == head_paths_.size();
+  facts.guesses = heads_alone ? head_vocabulary_ : engine_->model->config().vocabulary;
   if (!medusa_ || drafters_.size() > 1) return facts;
   facts.levels = static_cast<int>(medusa_->heads());
   std::error_code ignored;
@@ -200,15 +238,15 @@ std::unique_ptr<Drafter> Drafting::make(const std::string& drafter, KvCache& cac
         &answers_, OracleOptions{.profile = plan_.oracle_profile, .seed = seed_, .vocabulary = vocabulary});
   if (drafter == "medusa")
     return std::make_unique<MedusaDrafter>(*medusa_, static_cast<int>(most_guesses(tree())), sequences);
-  if (drafter == "eagle3")
-    return std::make_unique<Eagle3Drafter>(*eagle3_, cache,
-                                           Eagle3DrafterOptions{.context = options.context,
-                                                                .kv_type = options.kv_type,
-                                                                .window = plan_.options.window.value_or(0),
-                                                                .form = form(),
-                                                                .tree = tree(),
-                                                                .sequences = sequences,
-                                                                .invariants = options.invariants});
+  if (names_eagle(drafter))
+    return std::make_unique<EagleDrafter>(*eagle_, cache,
+                                          EagleDrafterOptions{.context = options.context,
+                                                              .kv_type = options.kv_type,
+                                                              .window = plan_.options.window.value_or(0),
+                                                              .form = form(),
+                                                              .tree = tree(),
+                                                              .sequences = sequences,
+                                                              .invariants = options.invariants});
   check(drafter == "model", "no drafter {}", drafter);
   return std::make_unique<ModelDrafter>(
       *draft_model_, cache,
@@ -228,7 +266,7 @@ Speculation Drafting::speculation(int sequences) const {
                             return set;
                           }};
   const DType kv_type = engine_->decoder.kv_type;
-  if (has("eagle3")) speculation.memories.push_back(eagle3_->kv_shape(kv_type));
+  if (eagle_) speculation.memories.push_back(eagle_->kv_shape(kv_type));
   if (has("model")) speculation.memories.push_back(draft_model_->kv_shape(kv_type));
   speculation.budget = budget_for(sequences);
   return speculation;
@@ -246,7 +284,7 @@ std::optional<ChosenBudget> Drafting::budget_for(int sequences) const {
   if (budget.times || !engine_->places.cache) return budget;
   const std::int64_t tree_rows = drafters_.empty() ? 1 : max_rows(tree());
   const std::int64_t rows = sequences == 1 ? tree_rows : std::max(tree_rows, kTimedRows);
-  const StepTimesFile file(*engine_->places.cache, step_times_key(*engine_, eagle3_ != nullptr, rows));
+  const StepTimesFile file(*engine_->places.cache, step_times_key(*engine_, eagle_ != nullptr, rows));
   budget.times = file.load();
   engine_->listener->detail(
       fmt::format("step times: {} {}", budget.times ? "from" : "measured, for", file.path().string()));

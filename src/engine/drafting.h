@@ -11,7 +11,7 @@
 #include "decode/oracle_drafter.h"
 #include "engine/draft_plan.h"
 #include "engine/engine.h"
-#include "model/eagle3_head.h"
+#include "model/eagle_head.h"
 #include "model/head_catalogue.h"
 #include "model/medusa_head.h"
 
@@ -46,10 +46,13 @@ class Drafting {
   bool has(std::string_view drafter) const;
   void open_heads();
   void open_given_head(const std::filesystem::path& path);
-  void open_trained_head(HeadKind kind);
+  bool wants(HeadKind kind) const;
+  bool has_head(HeadKind kind) const;
+  void open_trained_head(std::span<const HeadKind> kinds);
   void choose_best();
   void take_head(const std::filesystem::path& path);
-  std::vector<std::filesystem::path> trained_heads(HeadKind kind) const;
+  std::vector<std::filesystem::path> trained_heads(std::span<const HeadKind> kinds) const;
+  void name_generation();
   void load_head(const HeadFiles& files, HeadKind kind, HeadOptions options);
   void open_draft_model();
   TreeFacts tree_facts() const;
@@ -63,10 +66,11 @@ class Drafting {
   std::vector<std::string> drafters_;
   std::string reason_;
   std::vector<std::filesystem::path> head_paths_;
-  std::filesystem::path choices_;  // beside the Medusa heads; empty: there are none
+  std::filesystem::path choices_;     // beside the Medusa heads; empty: there are none
+  std::int64_t head_vocabulary_ = 0;  // the largest of the heads'
   std::optional<DraftSuggestion> suggestion_;
   std::unique_ptr<const MedusaHead> medusa_;
-  std::unique_ptr<const Eagle3Head> eagle3_;
+  std::unique_ptr<const EagleHead> eagle_;
   std::optional<Transformer> draft_model_;
   PlannedTree tree_;
   KnownAnswers answers_;

@@ -18,8 +18,9 @@ namespace {
 const std::string kData = ESPALIER_TEST_DATA;
 const std::string kModel = kData + "/tiny/llama2.gguf";
 const std::string kEagle3 = kData + "/heads/eagle3-full-vocabulary";
-const std::string kMedusa = kData + "/heads/medusa-d";    // of the same teacher, three heads
-const std::string kStranger = kData + "/heads/medusa-b";  // of another
+const std::string kEagle2 = kData + "/heads/eagle2-vicuna";  // of the same teacher
+const std::string kMedusa = kData + "/heads/medusa-d";       // of the same teacher, three heads
+const std::string kStranger = kData + "/heads/medusa-b";     // of another
 const std::string kTreeFile = kData + "/../../data/trees/pangu_64.json";
 
 // Only what a difference of vocabularies is about.
@@ -39,6 +40,11 @@ class WordList : public Tokenizer {
 
  private:
   std::vector<std::string> words_;
+};
+
+struct Remarks : Listener {
+  void remark(std::string_view line) override { lines.emplace_back(line); }
+  std::vector<std::string> lines;
 };
 
 class DraftingTest : public testing::Test {
@@ -69,12 +75,32 @@ TEST_F(DraftingTest, AutoTakesTheFirstHeadThatMatchesTheTeacherElseNgrams) {
   EXPECT_THAT(refusal({.draft = "auto", .heads = {"no/such/head"}}), testing::HasSubstr("no/such/head: no such file"));
 }
 
+TEST_F(DraftingTest, EagleTakesAHeadOfEitherGenerationAndSaysWhich) {
+  Remarks remarks;
+  OpenEngine engine = open();
+  engine.listener = &remarks;
+  const auto name = [&](const char* drafters, const std::string& head) {
+    return Drafting(plan_drafting({.draft = drafters, .heads = {head}}, engine.places), engine, 1).name();
+  };
+  EXPECT_EQ(name("eagle", kEagle2), "eagle2");
+  EXPECT_EQ(name("ngram+eagle", kEagle3), "ngram+eagle3");
+  EXPECT_THAT(remarks.lines, testing::ElementsAre("drafts with an EAGLE-2 head", "drafts with an EAGLE-3 head"));
+  EXPECT_EQ(name("eagle2", kEagle2), "eagle2");
+  EXPECT_EQ(name("auto", kEagle2), "eagle2");
+  EXPECT_EQ(remarks.lines.size(), 2u) << "whoever names a generation knows it";
+  EXPECT_THAT(refusal({.draft = "eagle3", .heads = {kEagle2}}),
+              testing::HasSubstr("a head for --draft eagle2, got --draft eagle3"));
+  EXPECT_THAT(refusal({.draft = "eagle", .heads = {kEagle2, kEagle3}}), testing::HasSubstr("the second EAGLE-3 head"));
+  EXPECT_THAT(refusal({.draft = "eagle2", .heads = {kEagle2}, .head_options = {"taps=1,2"}}),
+              testing::HasSubstr("head option taps: an EAGLE-2 head reads the teacher's last state"));
+}
+
 TEST_F(DraftingTest, AHeadThatNobodyAskedForIsRefused) {
   EXPECT_THAT(refusal({.draft = "medusa", .heads = {kEagle3}}),
               testing::HasSubstr("a head for --draft eagle3, got --draft medusa"));
   EXPECT_THAT(refusal({.draft = "eagle3+medusa", .heads = {kEagle3}}),
               testing::HasSubstr("--draft eagle3+medusa: no Medusa head for " + kModel + " in "));
-  EXPECT_THAT(refusal({.draft = "eagle3", .heads = {kEagle3, kEagle3}}), testing::HasSubstr("the second eagle3 head"));
+  EXPECT_THAT(refusal({.draft = "eagle3", .heads = {kEagle3, kEagle3}}), testing::HasSubstr("the second EAGLE-3 head"));
   EXPECT_THAT(refusal({.draft = "medusa", .heads = {kStranger}}), testing::HasSubstr("medusa-b"));
 }
 
@@ -84,6 +110,24 @@ TEST_F(DraftingTest, WithMedusaAloneATreeHasNoMoreLevelsThanHeads) {
   EXPECT_EQ(fixed->tree().depth, 3);
   EXPECT_EQ(fixed->tree().choices->depth(), 3);
   EXPECT_EQ(draft({.draft = "medusa+ngram", .heads = {kMedusa}})->tree().depth, 6);
+}
+
+TEST_F(DraftingTest, AStaticTreeThatIsDeeperThanTheHeadsIsCutInOneLine) {
+  Remarks remarks;
+  OpenEngine engine = open();
+  engine.listener = &remarks;
+  engine.places.roots = {kData + "/../.."};
+  const auto tree = [&](const DraftOptions& options) {
+    remarks.lines.clear();
+    return Drafting(plan_drafting(options, engine.places), engine, 1).tree();
+  };
+  EXPECT_EQ(tree({.draft = "medusa", .tree = "static:vicuna_7b_stage2", .heads = {kMedusa}}).nodes, 57);
+  EXPECT_THAT(remarks.lines, testing::ElementsAre("tree vicuna_7b_stage2: 4 levels, the heads have 3: cut to 57 rows"));
+  EXPECT_EQ(tree({.draft = "medusa", .tree = "static:pangu_stage2", .heads = {kMedusa}}).nodes, 57);
+  EXPECT_EQ(tree({.draft = "medusa+ngram", .tree = "static:vicuna_7b_stage2", .heads = {kMedusa}}).nodes, 64);
+  EXPECT_EQ(tree({.draft = "eagle3", .tree = "static:eagle1_25", .heads = {kEagle3}}).nodes, 26);
+  EXPECT_EQ(tree({.draft = "medusa", .heads = {kMedusa}}).depth, 3);
+  EXPECT_THAT(remarks.lines, testing::IsEmpty());
 }
 
 TEST_F(DraftingTest, ATreeIsHeldToTheLargestStepOfTheDevice) {
@@ -103,6 +147,7 @@ TEST_F(DraftingTest, AnyDrafterGivesTheTextOfPlainDecoding) {
   const GenerateResult expected_other = plain.generate(other, options);
   const DraftOptions all[] = {{.draft = "ngram"},
                               {.draft = "medusa", .heads = {kMedusa}},
+                              {.draft = "eagle2", .heads = {kEagle2}},
                               {.draft = "eagle3", .heads = {kEagle3}, .window = 4},
                               {.draft = "model", .draft_model = kModel},
                               {.draft = "oracle", .oracle_profile = "0.9,0.5"},
@@ -190,7 +235,9 @@ TEST_F(TrainedHeads, AutoTakesTheBestAndSaysWhy) {
   EXPECT_EQ(draft({})->reason(), "auto: no head for " + kModel + " in " + folder_.path().string());
   const auto medusa = add(kMedusa, "a-medusa");
   EXPECT_EQ(draft({})->name(), "medusa");
-  const auto eagle3 = add(kEagle3, "b-eagle3");
+  add(kEagle2, "c-eagle2");
+  EXPECT_EQ(draft({})->name(), "eagle2");
+  const auto eagle3 = add(kEagle3, "d-eagle3");
   const auto best = draft({});
   EXPECT_EQ(best->name(), "eagle3");
   EXPECT_EQ(best->reason(), "auto: " + eagle3.string() + " was trained for this model");
@@ -211,6 +258,11 @@ TEST_F(TrainedHeads, AreFoundForTheDraftersThatNeedThem) {
   EXPECT_EQ(both->reason(), "--draft eagle3+medusa: " + eagle3.string() + " was trained for this model, " +
                                 medusa.string() + " was trained for this model");
   EXPECT_EQ(draft({.draft = "medusa", .heads = {kMedusa}})->reason(), "--draft medusa");
+  EXPECT_THAT(refusal({.draft = "eagle2"}), testing::StartsWith("--draft eagle2: no EAGLE-2 head for "));
+  EXPECT_EQ(draft({.draft = "eagle"})->name(), "eagle3");
+  add(kEagle2, "c-eagle2");
+  EXPECT_EQ(draft({.draft = "eagle2"})->name(), "eagle2");
+  EXPECT_EQ(draft({.draft = "eagle"})->name(), "eagle3") << "the better generation first";
 }
 
 TEST_F(TrainedHeads, MedusaDraftsTheTreeBesideItsHeadsUnlessTheUserShapesOne) {
@@ -279,6 +331,16 @@ TEST_F(TrainedHeads, AVocabularyThatIsCutStillDraftsTheTextOfPlainDecoding) {
     Batch decoder(*model_.model, model_.decoder, drafting->speculation());
     EXPECT_EQ(decoder.generate(prompt, {.max_tokens = 12}).tokens, expected.tokens) << weights;
   }
+  Remarks remarks;
+  model_.listener = &remarks;
+  model_.places.roots = {kData + "/../.."};
+  const auto narrow = draft({.draft = "eagle3", .tree = "static:mc_sim_7b_63", .vocabulary = 4});
+  EXPECT_THAT(remarks.lines,
+              testing::ElementsAre("tree mc_sim_7b_63: 10 guesses below a node, there are 4: cut to 33 rows"));
+  Batch decoder(*model_.model, model_.decoder, narrow->speculation());
+  EXPECT_EQ(decoder.generate(prompt, {.max_tokens = 12}).tokens, expected.tokens);
+  const auto wide = draft({.draft = "eagle3+ngram", .tree = "static:mc_sim_7b_63", .vocabulary = 4});
+  EXPECT_EQ(wide->tree().nodes, 64) << "n-grams may be any tokens";
 }
 
 TEST(Vocabularies, TheFirstDifferenceIsNamed) {

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "decode/batch.h"
-#include "decode/eagle3_drafter.h"
+#include "decode/eagle_drafter.h"
 #include "device/reference/reference_device.h"
 
 namespace espalier {
@@ -104,12 +104,12 @@ TEST(AttentionProfile, BucketsCoverEveryDistanceAndTheirSharesAddUp) {
   EXPECT_NEAR(weight, 1, 1e-12);
 }
 
-GenerateResult answer(const Transformer& model, const Eagle3Head& head, AttentionProfile* profile) {
+GenerateResult answer(const Transformer& model, const EagleHead& head, AttentionProfile* profile) {
   const TreeOptions tree{.nodes = 6, .depth = 3, .expand = 2};
   const auto drafters = [&](KvCache& cache, int sequences) {
     DrafterSet set;
-    set.push_back(std::make_unique<Eagle3Drafter>(
-        head, cache, Eagle3DrafterOptions{.context = 64, .tree = tree, .sequences = sequences}));
+    set.push_back(std::make_unique<EagleDrafter>(
+        head, cache, EagleDrafterOptions{.context = 64, .tree = tree, .sequences = sequences}));
     if (profile != nullptr) set[0] = profiled(std::move(set[0]), *profile);
     return set;
   };
@@ -124,8 +124,8 @@ TEST(AttentionProfile, ADraftUnderProfileIsTheSameDraft) {
   const HeadFiles files = open_head(data + "/heads/eagle3-specforge");
   const Transformer plain = load_transformer(*reference, data + "/tiny/llama3");
   const Transformer watched = load_transformer(profile, data + "/tiny/llama3");
-  const GenerateResult expected = answer(plain, Eagle3Head(plain, files), nullptr);
-  const GenerateResult got = answer(watched, Eagle3Head(watched, files), &profile);
+  const GenerateResult expected = answer(plain, EagleHead(plain, files), nullptr);
+  const GenerateResult got = answer(watched, EagleHead(watched, files), &profile);
   EXPECT_EQ(got.tokens, expected.tokens);
   EXPECT_EQ(got.accept_lengths, expected.accept_lengths);
   EXPECT_GT(profile.distances().rows, 0);

@@ -37,7 +37,8 @@ constexpr std::array<Named<ExperimentKind>, 8> kKinds = {{
 }};
 constexpr std::array<Named<Growth>, 3> kGrowths = {
     {{"prompt", Growth::prompt}, {"history", Growth::history}, {"prefix", Growth::prefix}}};
-constexpr std::array<Named<int>, 4> kDrafters = {{{"head", 0}, {"eagle3", 0}, {"medusa", 0}, {"ngram", 0}}};
+constexpr std::array<Named<int>, 5> kDrafters = {
+    {{"head", 0}, {"eagle2", 0}, {"eagle3", 0}, {"medusa", 0}, {"ngram", 0}}};
 constexpr std::array<Named<int>, 4> kPlots = {{{"line", 0}, {"bars", 0}, {"distribution", 0}, {"stages", 0}}};
 
 template <typename Value, std::size_t N>

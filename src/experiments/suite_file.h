@@ -77,9 +77,9 @@ struct Experiment {
   std::vector<PromptSource> prompts = {};
   std::int64_t max_tokens = 256;
   std::optional<std::int64_t> full_max_tokens = {};  // with --full; nothing: 1024
-  std::vector<std::string> drafters = {};            // "head", "eagle3", "medusa", "ngram"; one run of a setting each
-  std::string axis = {};                             // what the settings differ in: "nodes"
-  std::vector<std::string> flags = {};               // of all settings
+  std::vector<std::string> drafters = {};  // "head", "eagle2", "eagle3", "medusa", "ngram"; one run of a setting each
+  std::string axis = {};                   // what the settings differ in: "nodes"
+  std::vector<std::string> flags = {};     // of all settings
   std::vector<Setting> settings = {};
   std::int64_t retimed_turns = 20;  // sweep: baseline turns that are timed again beside every setting
   std::string from = {};            // stages, quality: the experiment whose runs are looked at

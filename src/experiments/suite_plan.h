@@ -42,7 +42,7 @@ struct PlannedPrompts {
 
 struct PlannedRun {
   std::string name = {};     // of its folder
-  std::string drafter = {};  // "head", "eagle3", "medusa", "ngram"
+  std::string drafter = {};  // "head", "eagle2", "eagle3", "medusa", "ngram"
   Setting setting = {};
   std::optional<std::int64_t> length = {};  // sensitivity: of the prompts
   EvalRequest request = {};                 // without data and folder

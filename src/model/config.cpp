@@ -1,62 +1,16 @@
 #include "model/config.h"
 
 #include <array>
-#include <cmath>
-#include <cstring>
 #include <nlohmann/json.hpp>
-#include <numbers>
 
 #include "base/error.h"
-#include "base/math.h"
 #include "model/config_fields.h"
+#include "model/rope.h"
 
 namespace espalier {
 namespace {
 
 using Json = nlohmann::json;
-
-constexpr double kDefaultTheta = 10000.0;
-
-// theta^(-2i/d), rounded to float once.
-std::vector<float> plain_frequencies(double theta, std::int64_t head_size) {
-  std::vector<float> frequencies;
-  for (std::int64_t i = 0; i < head_size / 2; ++i)
-    frequencies.push_back(
-        static_cast<float>(pow_f64(theta, -2.0 * static_cast<double>(i) / static_cast<double>(head_size))));
-  return frequencies;
-}
-
-void scale_linear(double factor, std::vector<float>& frequencies) {
-  for (float& frequency : frequencies) frequency = static_cast<float>(frequency / factor);
-}
-
-struct Llama3Scaling {
-  double factor, low, high, original_context;
-};
-
-// Long wavelengths are stretched by the factor, short ones kept, those between blended (Llama 3.1).
-void scale_llama3(const Llama3Scaling& scaling, std::vector<float>& frequencies) {
-  for (float& frequency : frequencies) {
-    const double wavelength = 2 * std::numbers::pi / frequency;
-    if (wavelength < scaling.original_context / scaling.high) continue;
-    double scaled = frequency / scaling.factor;
-    if (wavelength <= scaling.original_context / scaling.low) {
-      const double smooth = (scaling.original_context / wavelength - scaling.low) / (scaling.high - scaling.low);
-      scaled = (1 - smooth) * frequency / scaling.factor + smooth * frequency;
-    }
-    frequency = static_cast<float>(scaled);
-  }
-}
-
-Llama3Scaling read_llama3_scaling(const JsonFields& rope) {
-  const Llama3Scaling scaling{rope.require_number("factor"), rope.require_number("low_freq_factor"),
-                              rope.require_number("high_freq_factor"),
-                              rope.require_number("original_max_position_embeddings")};
-  if (scaling.low >= scaling.high)
-    input_error("{}: low_freq_factor {}: expected less than high_freq_factor {}", rope.file(), scaling.low,
-                scaling.high);
-  return scaling;
-}
 
 std::string read_architecture(const JsonFields& fields) {
   const Json* list = fields.find("architectures");
@@ -135,22 +89,6 @@ std::int64_t default_head_size(const ModelConfig& config, std::string_view file)
   return config.hidden / config.heads;
 }
 
-// llama.cpp stores llama3 scaling as a tensor of divisors.
-void divide_by_rope_factors(const Gguf& gguf, std::vector<float>& frequencies) {
-  const TensorInfo* factors = gguf.find("rope_freqs.weight");
-  if (!factors) return;
-  if (factors->type != DType::f32 || factors->bytes.size() != frequencies.size() * sizeof(float))
-    input_error("{}: rope_freqs.weight: expected f32 [{}]", gguf.description(), frequencies.size());
-  for (std::size_t i = 0; i < frequencies.size(); ++i) {
-    float factor;
-    std::memcpy(&factor, factors->bytes.data() + i * sizeof factor, sizeof factor);
-    if (!(factor > 0) || !std::isfinite(factor))
-      input_error("{}: rope_freqs.weight: element {}: expected a positive number, got {}", gguf.description(), i,
-                  factor);
-    frequencies[i] = frequencies[i] / factor;
-  }
-}
-
 std::string gguf_family(const std::string& architecture, const Gguf& gguf) {
   if (architecture == "llama" || architecture == "qwen2" || architecture == "qwen3") return architecture;
   if (architecture == "pangu-embedded") return "pangu";
@@ -159,47 +97,6 @@ std::string gguf_family(const std::string& architecture, const Gguf& gguf) {
 }
 
 }  // namespace
-
-// Classic files have rope_theta and rope_scaling beside the other fields; newer ones have one object rope_parameters.
-std::vector<float> read_rope(const JsonFields& fields, std::int64_t head_size, std::optional<double> theta) {
-  const Json* parameters = fields.find("rope_parameters");
-  const Json* scaling = parameters ? parameters : fields.find("rope_scaling");
-  std::optional<double> said = fields.number("rope_theta");
-  std::string type = "default";
-  if (scaling) {
-    const JsonFields rope(*scaling, fields.file());
-    if (const auto inner = rope.number("rope_theta")) said = inner;
-    type = rope.string("rope_type").value_or(rope.string("type").value_or("default"));
-    if (const auto part = rope.number("partial_rotary_factor"); part && *part != 1.0)
-      input_error("{}: partial_rotary_factor = {}: partial rotation is not supported", fields.file(), *part);
-  }
-  std::vector<float> frequencies = plain_frequencies(theta.value_or(said.value_or(kDefaultTheta)), head_size);
-  if (type == "default") return frequencies;
-  const JsonFields rope(*scaling, fields.file());
-  if (type == "linear") {
-    scale_linear(rope.require_number("factor"), frequencies);
-  } else if (type == "llama3") {
-    scale_llama3(read_llama3_scaling(rope), frequencies);
-  } else {
-    input_error("{}: rope type {} is not supported, expected default, linear or llama3", fields.file(), type);
-  }
-  return frequencies;
-}
-
-std::vector<float> read_rope(const GgufFields& fields, std::int64_t head_size, std::optional<double> theta) {
-  const Gguf& gguf = fields.gguf();
-  if (const auto dims = fields.integer("rope.dimension_count", 1, kMaxWidth); dims && *dims != head_size)
-    input_error("{}: rope.dimension_count {}: expected the head size {}", gguf.description(), *dims, head_size);
-  std::vector<float> frequencies =
-      plain_frequencies(theta.value_or(fields.number("rope.freq_base").value_or(kDefaultTheta)), head_size);
-  divide_by_rope_factors(gguf, frequencies);
-  const std::string* type = fields.string("rope.scaling.type");
-  if (!type || *type == "none") return frequencies;
-  if (*type != "linear")
-    input_error("{}: rope.scaling.type {} is not supported, expected none or linear", gguf.description(), *type);
-  scale_linear(fields.require_number("rope.scaling.factor"), frequencies);
-  return frequencies;
-}
 
 ModelConfig read_config(const Json& json, std::string_view file) {
   const JsonFields fields(json, file);
@@ -224,7 +121,7 @@ ModelConfig read_config(const Json& json, std::string_view file) {
   config.tied = fields.boolean("tie_word_embeddings", false);
   check_shape(config, file);
   read_sliding_window(fields, config);
-  config.inverse_frequencies = read_rope(fields, config.head_size);
+  config.inverse_frequencies = read_rope(fields, config.head_size, {}).inverse_frequencies;
   return config;
 }
 
@@ -265,7 +162,7 @@ ModelConfig read_config(const Gguf& gguf) {
   config.tied = gguf.find("output.weight") == nullptr;
   config.sliding_window = fields.integer("attention.sliding_window", 0, kMaxContext).value_or(0);
   check_shape(config, gguf.description());
-  config.inverse_frequencies = read_rope(fields, config.head_size);
+  config.inverse_frequencies = read_rope(fields, config.head_size, {}).inverse_frequencies;
   return config;
 }
 

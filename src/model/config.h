@@ -4,13 +4,11 @@
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "format/gguf.h"
-#include "model/config_fields.h"
 
 namespace espalier {
 
@@ -37,10 +35,5 @@ struct ModelConfig {
 // look like a supported family.
 ModelConfig read_config(const nlohmann::json& config, std::string_view file);
 ModelConfig read_config(const Gguf& gguf);
-
-// [head_size / 2] inverse frequencies, scaling included. theta takes the place of the file's own; a file without one
-// means 10000.
-std::vector<float> read_rope(const JsonFields& fields, std::int64_t head_size, std::optional<double> theta = {});
-std::vector<float> read_rope(const GgufFields& fields, std::int64_t head_size, std::optional<double> theta = {});
 
 }  // namespace espalier

@@ -86,6 +86,17 @@ std::optional<std::string> JsonFields::string(const char* key) const {
   return value->get<std::string>();
 }
 
+Json with_nested(const Json& object, std::initializer_list<const char*> nested) {
+  Json flat = object;
+  for (const char* name : nested) {
+    const auto inner = object.find(name);
+    if (inner == object.end() || !inner->is_object()) continue;
+    for (const auto& [key, value] : inner->items())
+      if (!flat.contains(key) || flat[key].is_null()) flat[key] = value;
+  }
+  return flat;
+}
+
 std::optional<std::int64_t> GgufFields::integer(std::string_view key, std::int64_t low, std::int64_t high) const {
   const auto value = gguf_->integer(full(key));
   if (value && (*value < low || *value > high))

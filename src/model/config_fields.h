@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -44,6 +45,10 @@ class JsonFields {
   const nlohmann::json* json_;
   std::string_view file_;
 };
+
+// The object with the fields of these objects in it, as far as it has none of their names itself; null counts as
+// absent, and those named first beat the others.
+nlohmann::json with_nested(const nlohmann::json& object, std::initializer_list<const char*> nested);
 
 // Fields under the architecture's own prefix: llama.block_count, qwen2.block_count, ... The file must outlive this.
 class GgufFields {

@@ -101,6 +101,18 @@ std::vector<std::int32_t> picked(std::span<const std::int32_t> values, std::span
   return result;
 }
 
+std::vector<float> widened_rows(Device& device, const Weight& weight, std::span<const std::int32_t> rows) {
+  const auto width = static_cast<std::size_t>(weight.inputs());
+  RowWidener widener(device, weight);
+  std::vector<float> values;
+  for (std::size_t first = 0; first < rows.size(); first += widener.rows_at_once()) {
+    const auto some = rows.subspan(first, std::min(rows.size() - first, widener.rows_at_once()));
+    const auto widened = widener.widen(some).first(some.size() * width);
+    values.insert(values.end(), widened.begin(), widened.end());
+  }
+  return values;
+}
+
 std::unique_ptr<const Weight> copy_rows(Device& device, const Weight& weight, std::span<const std::int32_t> rows,
                                         WeightMode mode) {
   const std::int64_t inputs = weight.inputs();

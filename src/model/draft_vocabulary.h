@@ -21,6 +21,9 @@ std::optional<std::vector<std::int32_t>> most_frequent_rows(const HeadFiles& fil
 
 std::vector<std::int32_t> picked(std::span<const std::int32_t> values, std::span<const std::int32_t> rows);
 
+// Rows of a weight that the device has already, as floats.
+std::vector<float> widened_rows(Device& device, const Weight& weight, std::span<const std::int32_t> rows);
+
 // Rows of a weight that the device has already, as a weight of their own: the teacher's output matrix has no file any
 // more. With WeightMode::q8_0 quantised, else f32.
 std::unique_ptr<const Weight> copy_rows(Device& device, const Weight& weight, std::span<const std::int32_t> rows,

@@ -13,7 +13,7 @@
 #include "base/json_text.h"
 #include "base/untrusted_text.h"
 #include "format/safetensors.h"
-#include "model/eagle3_names.h"
+#include "model/eagle_names.h"
 #include "model/medusa_layout.h"
 
 namespace espalier {
@@ -128,7 +128,7 @@ const Json* find_setting(const Json& config, const char* key) {
 }
 
 // What shows a head that drafts all its tokens at once; empty: nothing.
-std::string parallel_sign(const Json& config, const Eagle3Names& names) {
+std::string parallel_sign(const Json& config, const EagleNames& names) {
   if (names.has("mask_hidden")) return "mask_hidden";
   for (const char* key : {"mask_token_id", "pard_token", "ptd_token_id"})
     if (find_setting(config, key)) return key;
@@ -141,24 +141,65 @@ std::string parallel_sign(const Json& config, const Eagle3Names& names) {
   return lower.starts_with("peagle") ? in_quotes(first) : "";
 }
 
-void refuse_unlike_eagle3(const HeadFiles& files) {
-  const std::string_view where = files.tensors->description();
-  const Eagle3Names names(*files.tensors, false);
-  const Json config = parse_json(files.config, files.config_file);
+constexpr std::string_view kExpected = "an EAGLE-2 head, an EAGLE-3 head or Medusa heads";
+
+// Tensors that relatives of EAGLE-2 have and it has not, with what they show.
+struct Relative {
+  std::string_view tensor;
+  std::string_view network;
+};
+constexpr Relative kRelatives[] = {
+    {"eh_proj.weight", "a module for multi-token prediction (MTP)"},
+    {"enorm.weight", "a head with norms on both halves"},
+    {"hnorm.weight", "a head with norms on both halves"},
+    {"embedding_layernorm.weight", "a head of speculators with layernorms"},
+    {"pre_lm_head_layernorm.weight", "a head of speculators with layernorms"},
+    {"layers.0.input_layernorm.weight", "a head with a norm before its first layer"},
+    {"norm.weight", "a head with a norm before its output matrix"},
+    {"token_map", "a head with a vocabulary of its own"},
+};
+
+void refuse_relatives(const EagleNames& names, std::string_view where) {
+  for (const auto& [tensor, network] : kRelatives)
+    if (names.has(tensor))
+      input_error("{}: {}: {} is not supported, expected {}", where, names.spell(tensor), network, kExpected);
+}
+
+void refuse_parallel_drafting(const Json& config, const EagleNames& names, std::string_view where) {
   if (const std::string sign = parallel_sign(config, names); !sign.empty())
-    input_error("{}: {}: a P-EAGLE head (parallel drafting) is not supported, expected an EAGLE-3 head or Medusa heads",
-                where, sign);
+    input_error("{}: {}: a P-EAGLE head (parallel drafting) is not supported, expected {}", where, sign, kExpected);
+}
+
+bool has_shape(const TensorInfo* tensor, std::int64_t columns) {
+  return tensor && tensor->shape.size() == 2 && tensor->shape[1] == columns;
+}
+
+constexpr std::string_view kQuery = "layers.0.self_attn.q_proj.weight";
+
+// Only EAGLE-3 has a norm of the feature. In EAGLE-2 fc takes [token; feature], and its output, as wide as either, goes
+// into the layer as it is.
+HeadKind classify_eagle(const HeadFiles& files) {
+  const std::string_view where = files.tensors->description();
+  const EagleNames names(*files.tensors, false);
+  const Json config = parse_json(files.config, files.config_file);
+  refuse_parallel_drafting(config, names, where);
+  const TensorInfo* fc = names.find("fc.weight");
+  const std::int64_t hidden = fc && !fc->shape.empty() ? fc->shape[0] : 0;
+  const TensorInfo* query = names.find(kQuery);
+  const bool normed = names.has("layers.0.hidden_norm.weight");
+  const bool second = !normed && (has_shape(fc, 2 * hidden) || (fc && has_shape(query, hidden)));
   const Json* aux = find_setting(config, "use_aux_hidden_state");
-  if (aux && *aux == false)
+  if (!second && aux && *aux == false)
     input_error("{}: use_aux_hidden_state: expected true, got false (a head on the last hidden state alone)",
                 files.config_file);
-  const TensorInfo* fc = names.find("fc.weight");
-  if (!fc) input_error("{}: fc.weight is missing, expected an EAGLE-3 head or Medusa heads", where);
-  if (names.has("layers.0.hidden_norm.weight")) return;
-  if (fc->shape.size() == 2 && fc->shape[1] == 2 * fc->shape[0])
-    input_error("{}: fc.weight [{}] and no hidden_norm: an EAGLE-1/2 head is not supported, expected an EAGLE-3 head",
-                where, fmt::join(fc->shape, ", "));
-  input_error("{}: layers.0.hidden_norm.weight is missing, expected an EAGLE-3 head", where);
+  if (!fc && !names.has("eh_proj.weight")) input_error("{}: fc.weight is missing, expected {}", where, kExpected);
+  if (normed) return HeadKind::eagle3;
+  if (second || !fc) refuse_relatives(names, where);
+  if (!second) input_error("{}: layers.0.hidden_norm.weight is missing, expected an EAGLE-3 head", where);
+  if (!has_shape(query, hidden))
+    input_error("{}: {}: expected a matrix of {} columns, as an EAGLE-2 head has behind fc.weight [{}]", where,
+                names.spell(kQuery), hidden, fmt::join(fc->shape, ", "));
+  return HeadKind::eagle2;
 }
 
 void refuse_other_architectures(const Gguf& gguf) {
@@ -229,7 +270,8 @@ HeadFiles open_head(const fs::path& path) {
 }
 
 std::string_view name(HeadKind kind) {
-  return kind == HeadKind::eagle3 ? "eagle3" : "medusa";
+  if (kind == HeadKind::medusa) return "medusa";
+  return kind == HeadKind::eagle3 ? "eagle3" : "eagle2";
 }
 
 HeadKind classify_head(const HeadFiles& files) {
@@ -241,8 +283,7 @@ HeadKind classify_head(const HeadFiles& files) {
     refuse_other_medusa(*files.tensors);
     return HeadKind::medusa;
   }
-  refuse_unlike_eagle3(files);
-  return HeadKind::eagle3;
+  return classify_eagle(files);
 }
 
 void parse_head_option(std::string_view text, HeadOptions& options) {

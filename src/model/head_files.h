@@ -31,17 +31,19 @@ struct HeadFiles {
 // turns them into safetensors).
 HeadFiles open_head(const std::filesystem::path& path);
 
-enum class HeadKind { eagle3, medusa };
+// EAGLE-1, EAGLE-2 and HASS heads are one network, eagle2.
+enum class HeadKind { eagle2, eagle3, medusa };
 std::string_view name(HeadKind kind);
 
-// By tensor names and shapes; what the config calls itself only ever refuses. EAGLE-1/2 heads, P-EAGLE heads, heads on
-// the last hidden state, merged Medusa-2 models, low-rank Medusa heads, and what is no head, are refused by name.
+// By tensor names and shapes; what the config calls itself only ever refuses. P-EAGLE heads, EAGLE-3 heads on the last
+// hidden state, relatives of EAGLE-2 with norms of their own, modules for multi-token prediction, merged Medusa-2
+// models, low-rank Medusa heads, and what is no head, are refused by name.
 HeadKind classify_head(const HeadFiles& files);
 
 // What a user says about a head that its files leave open or get wrong (--head-option NAME=VALUE). The first three
-// concern EAGLE-3; Medusa heads have no use for them.
+// concern EAGLE heads; Medusa heads have no use for them.
 struct HeadOptions {
-  std::optional<std::vector<std::int64_t>> taps = {};  // boundaries of the teacher, ascending
+  std::optional<std::vector<std::int64_t>> taps = {};  // EAGLE-3: boundaries of the teacher, ascending
   std::optional<double> rope_theta = {};
   std::optional<bool> norm_output = {};  // EAGLE-3: feed back the normed state
   WeightMode weights = WeightMode::stored;

@@ -189,11 +189,28 @@ TEST(ClassifyHead, KnowsEagle3ByItsFusionAndItsSecondNorm) {
         << prefix;
 }
 
+TEST(ClassifyHead, KnowsEagle2ByItsFusionOfTwoHalvesWithoutASecondNorm) {
+  const HeadTensor fc = {"fc.weight", {2, 4}}, query = {"layers.0.self_attn.q_proj.weight", {2, 2}};
+  EXPECT_EQ(kind_of({fc, query}), HeadKind::eagle2);
+  EXPECT_EQ(kind_of({fc, query}, R"({"use_aux_hidden_state": false})"), HeadKind::eagle2) << "that is all it reads";
+  EXPECT_EQ(kind_of({{"fusion_fc.weight", {2, 4}}, {"transformer.self_attn.q_proj.weight", {2, 2}}}), HeadKind::eagle2);
+  EXPECT_EQ(kind_of({{"model.fc.weight", {2, 4}}, {"model.model.layers.0.self_attn.q_proj.weight", {2, 2}}}),
+            HeadKind::eagle2);
+  for (const char* relative :
+       {"enorm.weight", "hnorm.weight", "embedding_layernorm.weight", "pre_lm_head_layernorm.weight", "norm.weight",
+        "layers.0.input_layernorm.weight", "transformer.input_layernorm.weight", "token_map"})
+    EXPECT_THAT(head_refusal({fc, query, {relative}}),
+                ::testing::AllOf(HasSubstr(std::string(relative) + ": a head "),
+                                 HasSubstr("is not supported, expected an EAGLE-2 head")))
+        << relative;
+  EXPECT_THAT(head_refusal({{"eh_proj.weight", {2, 4}}, query}), HasSubstr("a module for multi-token prediction"));
+}
+
 TEST(ClassifyHead, RefusesRelativesByName) {
   const HeadTensor norm = {"layers.0.hidden_norm.weight"}, fc = {"fc.weight", {2, 6}};
   EXPECT_THAT(
       head_refusal({{"fc.weight", {2, 4}}, {"layers.0.mlp.up_proj.weight"}}),
-      HasSubstr("fc.weight [2, 4] and no hidden_norm: an EAGLE-1/2 head is not supported, expected an EAGLE-3"));
+      HasSubstr("layers.0.self_attn.q_proj.weight: expected a matrix of 2 columns, as an EAGLE-2 head has behind"));
   EXPECT_THAT(head_refusal({fc, norm, {"mask_hidden"}}), HasSubstr("mask_hidden: a P-EAGLE head"));
   EXPECT_THAT(head_refusal({fc, norm}, R"({"eagle_config": {"ptd_token_id": 3}})"),
               HasSubstr("ptd_token_id: a P-EAGLE"));
@@ -203,7 +220,7 @@ TEST(ClassifyHead, RefusesRelativesByName) {
               HasSubstr("config.json: use_aux_hidden_state: expected true, got false"));
   EXPECT_THAT(head_refusal({fc}), HasSubstr("layers.0.hidden_norm.weight is missing, expected an EAGLE-3 head"));
   EXPECT_THAT(head_refusal({{"model.embed_tokens.weight"}}),
-              HasSubstr("fc.weight is missing, expected an EAGLE-3 head or Medusa heads"));
+              HasSubstr("fc.weight is missing, expected an EAGLE-2 head, an EAGLE-3 head or Medusa heads"));
   EXPECT_THAT(head_refusal({{"medusa_head.0.0.linear.weight"}, {"model.norm.weight"}}),
               HasSubstr("a merged Medusa-2 model (layout C)"));
   for (const char* name : {"0.lora_A.weight", "medusa_heads.1.W_b.weight"})

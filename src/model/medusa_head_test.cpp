@@ -337,7 +337,7 @@ TEST_F(MedusaHeadTest, RefusesWhatTheLayoutHasNoPlaceFor) {
               HasSubstr("0.0.linear.bias: expected weights, got i64"));
 }
 
-TEST_F(MedusaHeadTest, RefusesAnEagle3Head) {
+TEST_F(MedusaHeadTest, RefusesAnEagleHead) {
   HeadFile eagle;
   eagle.matrix("fc.weight", 4, 12, 1).vector("midlayer.hidden_norm.weight", 4, 1);
   EXPECT_THAT(refusal(eagle), HasSubstr("an EAGLE-3 head, expected Medusa heads"));

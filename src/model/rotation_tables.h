@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <memory>
 #include <utility>
-#include <vector>
 
 #include "device/device.h"
+#include "model/rope.h"
 
 namespace espalier {
 
@@ -17,17 +17,14 @@ struct RotationTables {
   std::int64_t positions() const { return cosine.view.dim(0); }
 };
 
-// inverse_frequencies: [head_size / 2].
-RotationTables make_rotation_tables(Device& device, const std::vector<float>& inverse_frequencies,
-                                    std::int64_t positions);
+RotationTables make_rotation_tables(Device& device, const Rope& rope, std::int64_t positions);
 
 // The tables of one network, made when a workspace first asks for them, and longer ones when one needs more positions:
 // an entry does not depend on how many there are. Like the device, for one thread at a time.
 class Rotation {
  public:
   // The device must outlive this.
-  Rotation(Device& device, std::vector<float> inverse_frequencies)
-      : device_(&device), inverse_frequencies_(std::move(inverse_frequencies)) {}
+  Rotation(Device& device, Rope rope) : device_(&device), rope_(std::move(rope)) {}
 
   // For at least so many positions. Shared with the workspaces made so far: tables that are too short for a new one
   // stay where they are for those that use them.
@@ -35,7 +32,7 @@ class Rotation {
 
  private:
   Device* device_;
-  std::vector<float> inverse_frequencies_;
+  Rope rope_;
   std::shared_ptr<const RotationTables> longest_;
 };
 

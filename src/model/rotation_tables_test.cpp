@@ -16,7 +16,7 @@ class RotationTest : public ::testing::Test {
   }
 
   std::unique_ptr<Device> device_ = make_reference_device();
-  Rotation rotation_{*device_, {1.0f, 0.1f}};
+  Rotation rotation_{*device_, Rope{.inverse_frequencies = {1.0f, 0.1f}}};
 };
 
 TEST_F(RotationTest, WhoeverNeedsNoMorePositionsGetsTheTablesThatAreThere) {

@@ -96,7 +96,7 @@ Transformer::Transformer(Device& device, ModelConfig config, ModelWeights weight
     : device_(&device),
       config_(std::move(config)),
       weights_(std::move(weights)),
-      rotation_(std::make_unique<Rotation>(device, config_.inverse_frequencies)) {}
+      rotation_(std::make_unique<Rotation>(device, Rope{.inverse_frequencies = config_.inverse_frequencies})) {}
 
 KvShape Transformer::kv_shape(DType type) const {
   return {.layers = config_.layers, .kv_heads = config_.kv_heads, .head_size = config_.head_size, .type = type};

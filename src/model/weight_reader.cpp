@@ -181,6 +181,12 @@ DType WeightReader::loaded_type(const TensorInfo& info, std::int64_t inputs) con
   return info.type;
 }
 
+DType WeightReader::precision(std::string_view name) const {
+  const TensorInfo* info = source_.find(name);
+  check(info && info->shape.size() == 2, "precision of {}: expected a matrix that was read", name);
+  return is_float(info->type) ? loaded_type(*info, info->shape[1]) : info->type;
+}
+
 std::vector<float> WeightReader::read_vector(std::string_view name, std::int64_t size) {
   const TensorInfo& info = find(name, {size});
   if (!is_float(info.type))

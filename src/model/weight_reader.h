@@ -60,6 +60,8 @@ class WeightReader {
 
   // The tensors of the source that nobody has read, in its order.
   std::vector<std::string_view> unread() const;
+  // The coarsest type that the values of a matrix go through, on disk or on the device.
+  DType precision(std::string_view name) const;
   // How many of the matrices are on the device in floats, a part of one included.
   std::int64_t float_matrices() const { return float_matrices_; }
 

@@ -57,6 +57,7 @@ class DecoderReader {
     return reader_.vector(spell(name, layer), size);
   }
 
+  DType precision(const TensorName& name) const { return reader_.precision(spell(name, 0)); }
   std::int64_t float_matrices() const { return reader_.float_matrices(); }
 
   void refuse_unknown_tensors() const {
@@ -124,6 +125,8 @@ ModelWeights load_weights(Device& device, const ModelConfig& config, const Tenso
   }
   weights.final_norm = read.vector(kFinalNorm, 0, config.hidden);
   if (!config.tied) weights.output = read.weight(kOutput, 0, config.vocabulary, config.hidden);
+  weights.embedding_precision = read.precision(kEmbedding);
+  weights.output_precision = read.precision(config.tied ? kEmbedding : kOutput);
   weights.float_linears = read.float_matrices() > looked_up;
   read.refuse_unknown_tensors();
   if (progress) progress(1.0);

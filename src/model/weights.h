@@ -9,6 +9,7 @@
 #include "device/device.h"
 #include "format/tensor_info.h"
 #include "model/config.h"
+#include "model/teacher_rows.h"
 #include "model/weight_reader.h"
 
 namespace espalier {
@@ -33,9 +34,13 @@ struct ModelWeights {
   std::vector<LayerWeights> layers;
   Tensor final_norm;
   std::unique_ptr<const Weight> output;  // null when tied
-  bool float_linears = false;            // one of the matrices that rows are multiplied with is in floats
+  // The coarsest types that their values went through.
+  DType embedding_precision = DType::f32, output_precision = DType::f32;
+  bool float_linears = false;  // one of the matrices that rows are multiplied with is in floats
 
   const Weight& output_matrix() const { return output ? *output : *embedding; }
+  TeacherMatrix known_embedding() const { return {embedding.get(), embedding_precision}; }
+  TeacherMatrix known_output() const { return {&output_matrix(), output_precision}; }
 };
 
 enum class TensorNaming { hugging_face, gguf };

@@ -149,6 +149,17 @@ int ChoiceTree::widest_level() const {
   return std::max(1, *std::max_element(parents.begin(), parents.end()));
 }
 
+std::vector<int> ChoiceTree::level_sizes() const {
+  std::vector<int> sizes(static_cast<std::size_t>(depth()));
+  for (const Path& path : important_) ++sizes[path.size() - 1];
+  return sizes;
+}
+
+int ChoiceTree::leaves() const {
+  return static_cast<int>(
+      std::count_if(rows_.begin() + 1, rows_.end(), [](const Row& row) { return row.children == 0; }));
+}
+
 ChoiceTree ChoiceTree::best(int rows) const {
   check(rows >= 1, "best {} rows of a static tree, expected at least the root", rows);
   const std::size_t kept = std::min(important_.size(), static_cast<std::size_t>(rows) - 1);
@@ -160,6 +171,14 @@ ChoiceTree ChoiceTree::cut(int depth) const {
   std::vector<Path> kept;
   std::copy_if(important_.begin(), important_.end(), std::back_inserter(kept),
                [depth](const Path& path) { return path.size() <= static_cast<std::size_t>(depth); });
+  return ChoiceTree(std::move(kept));
+}
+
+ChoiceTree ChoiceTree::narrow(int ranks) const {
+  check(ranks >= 1, "static tree narrowed to {} ranks, expected at least 1", ranks);
+  std::vector<Path> kept;
+  std::copy_if(important_.begin(), important_.end(), std::back_inserter(kept),
+               [ranks](const Path& path) { return *std::max_element(path.begin(), path.end()) < ranks; });
   return ChoiceTree(std::move(kept));
 }
 

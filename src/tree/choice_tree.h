@@ -24,10 +24,10 @@ class ChoiceTree {
  public:
   using Path = std::vector<int>;
 
-  // What a list may use; anything else is refused.
+  // What a list may use; anything else is refused. What drafters cannot fill of a list can be cut later.
   struct Limits {
-    int ranks = 10;  // Medusa's TOPK: every rank lies in [0, ranks)
-    int depth = 64;
+    int ranks = kMaxTreeRows;  // every rank lies in [0, ranks)
+    int depth = kMaxTreeRows;
   };
 
   // Throws InputError, one line that begins with `where`: an empty path, a rank out of range, a path that is too long,
@@ -50,11 +50,17 @@ class ChoiceTree {
   int ranks() const { return ranks_; }
   // The most rows of one level that have children: how many nodes a draft pass expands at once; 1 for the root alone.
   int widest_level() const;
+  // Rows of each level below the root.
+  std::vector<int> level_sizes() const;
+  // Guesses without children.
+  int leaves() const;
 
   // The same tree with only its `rows` most important rows, root included.
   ChoiceTree best(int rows) const;
   // The same tree without what lies deeper than `depth`: there are only so many heads.
   ChoiceTree cut(int depth) const;
+  // The same tree without guesses of rank `ranks` and above, and what lies below them: a head gives only so many.
+  ChoiceTree narrow(int ranks) const;
 
  private:
   struct Row {

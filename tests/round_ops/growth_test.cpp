@@ -303,7 +303,7 @@ class GrownOnDevice {
     return all;
   }
 
-  // --- the rows of the next pass, as Eagle3Drafter and ModelDrafter place them ---------------------------------------
+  // --- the rows of the next pass, as EagleDrafter and ModelDrafter place them ---------------------------------------
   void place_level(const IntTable& next, std::int64_t known, std::int64_t prior_width) {
     const std::int64_t trees = growth_.trees(), columns = std::max<std::int64_t>(1, growth_.options.depth + 1);
     Ints first, position, begin, seed;

@@ -261,7 +261,7 @@ TEST_P(RoundRowsConformance, APathIsKeptAsFarAsAMemoryHasItsRows) {
   EXPECT_EQ(from.values(), both(slots(0, {0, 2, 5, 3}), slots(1, {0, 1, 2, 3})));
 }
 
-// As Eagle3Drafter makes the rows of its first pass from what waits.
+// As EagleDrafter makes the rows of its first pass from what waits.
 TEST_P(RoundRowsConformance, AHeadCatchesUpWithThePath) {
   Device& device = test_.tested();
   for (int i = 0; i < 60; ++i) {

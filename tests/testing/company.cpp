@@ -47,12 +47,25 @@ Transformer load_tiny(Device& device, const TinyModel& model) {
 Company::Company(Device& device, const TinyModel& model) : teacher(load_tiny(device, model)) {
   Transformer other = load_tiny(device, {"llama2", model.blocks});
   if (other.config().vocabulary == teacher.config().vocabulary) small = std::move(other);
-  const auto eagle3 = made(folder / "eagle3"), medusa = made(folder / "medusa");
+  const auto eagle2 = made(folder / "eagle2"), eagle3 = made(folder / "eagle3"), medusa = made(folder / "medusa");
+  write_random_eagle2(eagle2, teacher.config(), 9);
   write_random_eagle3(eagle3, teacher.config(), 7);
   write_random_medusa(medusa, teacher.config(), 8);
   const HeadOptions options{.weights = model.blocks ? WeightMode::q8_0 : WeightMode::stored};
+  eagle2_head.emplace(teacher, open_head(eagle2), options);
   eagle3_head.emplace(teacher, open_head(eagle3), options);
   medusa_head.emplace(teacher, open_head(medusa), options);
+}
+
+std::string beside(const std::vector<std::string>& chosen, const std::string& drafter) {
+  const auto is_eagle = [](const std::string& name) { return name.starts_with("eagle"); };
+  const auto there = std::ranges::find_if(chosen, is_eagle);
+  return is_eagle(drafter) && there != chosen.end() ? *there : drafter;
+}
+
+const EagleHead* Company::eagle(std::string_view drafter) const {
+  if (drafter == "eagle2") return &*eagle2_head;
+  return drafter == "eagle3" ? &*eagle3_head : nullptr;
 }
 
 }  // namespace espalier::testing

@@ -4,11 +4,12 @@
 #include <compare>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/dtype.h"
 #include "format/testing/temporary_folder.h"
-#include "model/eagle3_head.h"
+#include "model/eagle_head.h"
 #include "model/medusa_head.h"
 #include "model/transformer.h"
 
@@ -33,11 +34,17 @@ struct Company {
   TemporaryFolder folder;
   Transformer teacher;
   std::optional<Transformer> small;  // another model of the same vocabulary: sometimes right, often wrong
-  std::optional<Eagle3Head> eagle3_head;
+  std::optional<EagleHead> eagle2_head, eagle3_head;
   std::optional<MedusaHead> medusa_head;
 
+  // The head of a drafter of this name; null: it has none of these.
+  const EagleHead* eagle(std::string_view drafter) const;
   // The other model where there is one, else the teacher itself.
   const Transformer& draft_model() const { return small ? *small : teacher; }
 };
+
+// A further drafter beside those chosen. EAGLE heads of both generations cannot draft together, since they tap the
+// teacher at different boundaries: instead of the other generation it is the one that is there.
+std::string beside(const std::vector<std::string>& chosen, const std::string& drafter);
 
 }  // namespace espalier::testing

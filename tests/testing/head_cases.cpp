@@ -54,6 +54,12 @@ void read_case(const std::filesystem::path& folder, HeadKind kind, std::vector<H
   if (wanted) cases.push_back(std::move(head_case));
 }
 
+template <typename T>
+std::vector<T> of_both(std::vector<T> second, const std::vector<T>& third) {
+  second.insert(second.end(), third.begin(), third.end());
+  return second;
+}
+
 }  // namespace
 
 std::vector<HeadGolden> head_goldens(HeadKind kind) {
@@ -72,6 +78,14 @@ std::vector<HeadGolden> head_goldens(HeadKind kind) {
   }
   check(!goldens.empty(), "no goldens of kind {}", name(kind));
   return goldens;
+}
+
+std::vector<HeadGolden> eagle_goldens() {
+  return of_both(head_goldens(HeadKind::eagle2), head_goldens(HeadKind::eagle3));
+}
+
+std::vector<HeadCase> eagle_cases() {
+  return of_both(head_cases(HeadKind::eagle2), head_cases(HeadKind::eagle3));
 }
 
 std::vector<HeadCase> head_cases(HeadKind kind) {

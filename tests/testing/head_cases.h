@@ -21,6 +21,7 @@ struct HeadGolden {
   std::int64_t window = 0;  // 0: none
 };
 std::vector<HeadGolden> head_goldens(HeadKind kind);
+std::vector<HeadGolden> eagle_goldens();  // of both generations
 
 // A folder of refusals/ or accepted/, as its expected.txt describes it.
 struct HeadCase {
@@ -30,10 +31,11 @@ struct HeadCase {
   HeadOptions options = {};
   bool refused = false;
   std::vector<std::string> says = {};         // refused: parts of the message
-  std::vector<std::int64_t> taps = {};        // accepted, EAGLE-3
+  std::vector<std::int64_t> taps = {};        // accepted, EAGLE
   std::vector<std::int32_t> target_ids = {};  // accepted
 };
 std::vector<HeadCase> head_cases(HeadKind kind);
+std::vector<HeadCase> eagle_cases();  // of both generations
 
 // For test names: letters, digits and underscores.
 std::string test_name(std::string name);

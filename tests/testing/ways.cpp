@@ -6,7 +6,7 @@
 #include <cmath>
 #include <memory>
 
-#include "decode/eagle3_drafter.h"
+#include "decode/eagle_drafter.h"
 #include "decode/hostile_drafter.h"
 #include "decode/medusa_drafter.h"
 #include "decode/model_drafter.h"
@@ -23,10 +23,10 @@ std::unique_ptr<Drafter> make_drafter(const Way& way, const Company& company, Kv
   if (way.drafter == "hostile")
     return std::make_unique<HostileDrafter>(7, static_cast<std::int32_t>(company.teacher.config().vocabulary));
   if (way.drafter == "medusa") return std::make_unique<MedusaDrafter>(*company.medusa_head, 10, sequences);
-  if (way.drafter == "eagle3")
-    return std::make_unique<Eagle3Drafter>(
-        *company.eagle3_head, cache,
-        Eagle3DrafterOptions{
+  if (const EagleHead* head = company.eagle(way.drafter))
+    return std::make_unique<EagleDrafter>(
+        *head, cache,
+        EagleDrafterOptions{
             .context = kWayContext, .kv_type = way.kv_type, .form = form, .tree = tree, .sequences = sequences});
   return std::make_unique<ModelDrafter>(
       company.draft_model(), cache,

@@ -3,6 +3,7 @@
 Run: python train/tests/heads_test.py
 """
 
+import dataclasses
 import json
 import pathlib
 import sys
@@ -14,15 +15,19 @@ sys.path.insert(0, str(ROOT / "train" / "fixtures"))
 
 import numpy as np
 import torch
-from heads import eagle3
+from heads import eagle2, eagle3
+from heads.eagle2 import load_eagle2
 from heads.loading import HeadError, load_head
 from heads.medusa import load_medusa, predict
 from heads.teachers import read_teacher
 from safetensors.torch import load_file
+from transformers import LlamaConfig
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 DATA = ROOT / "tests" / "data"
 HEADS = DATA / "heads"
 ENTRIES = json.loads((HEADS / "heads.json").read_text())
+LOADERS = {"eagle2": load_eagle2, "eagle3": load_head}
 COMMITTED = 40
 
 
@@ -59,8 +64,8 @@ class RowByRow:
         for h, x in enumerate(heads):
             x = self.norm(x, norm) if norm in self.w else x
             for j in range(half):
-                angle = position * float(self.head.frequencies[j])
-                c, s = np.cos(angle), np.sin(angle)
+                angle = position * float(self.head.rope.frequencies[j])
+                c, s = self.head.rope.scale * np.cos(angle), self.head.rope.scale * np.sin(angle)
                 out[h, j] = x[j] * c - x[j + half] * s
                 out[h, j + half] = x[j + half] * c + x[j] * s
         return out
@@ -85,7 +90,13 @@ class RowByRow:
         """What is fed back, and the logits."""
         v = self.norm(g, "layers.0.hidden_norm.weight")
         z = np.concatenate([self.norm(self.w["embed_tokens.weight"][token], "layers.0.input_layernorm.weight"), v])
-        a = v if self.head.norm_before_residual else g
+        a = self.through_layers(z, v if self.head.norm_before_residual else g, position, window)
+        normed = self.norm(a, "norm.weight")
+        logits = self.w["lm_head.weight"] @ normed * self.head.logit_scale
+        return (normed if self.head.feedback_normed else a), logits
+
+    def through_layers(self, z, a, position, window):
+        """z: what the first layer's q, k, v read. a: the residual stream."""
         for layer in range(self.head.layers):
             if layer > 0:
                 z = self.norm(a, f"layers.{layer}.input_layernorm.weight")
@@ -93,13 +104,27 @@ class RowByRow:
             n = self.norm(a, f"layers.{layer}.post_attention_layernorm.weight")
             gate, up = (self.w[f"layers.{layer}.mlp.{m}_proj.weight"] @ n for m in ("gate", "up"))
             a = a + self.w[f"layers.{layer}.mlp.down_proj.weight"] @ (gate / (1 + np.exp(-gate)) * up)
-        normed = self.norm(a, "norm.weight")
-        logits = self.w["lm_head.weight"] @ normed * self.head.logit_scale
-        return (normed if self.head.feedback_normed else a), logits
+        return a
 
     def forget(self, rows):
         for cache in (*self.keys, *self.values):
             del cache[rows:]
+
+
+class Eagle2RowByRow(RowByRow):
+    """EAGLE-1/2: fc in every row on raw halves, no norm before the first layer, none behind the last."""
+
+    def fuse(self, feature):
+        scale = np.sqrt(np.mean(feature * feature) + self.head.final_eps)
+        return feature / scale * self.head.final_norm.double().numpy()
+
+    def row(self, token, g, position, window=None):
+        x = self.w["fc.weight"] @ np.concatenate([self.w["embed_tokens.weight"][token], g]) + self.w.get("fc.bias", 0.0)
+        a = self.through_layers(x, x, position, window)
+        return a, self.w["lm_head.weight"] @ a
+
+
+ROW_BY_ROW = {"eagle2": Eagle2RowByRow, "eagle3": RowByRow}
 
 
 def path_to(node):
@@ -121,14 +146,16 @@ class Goldens(unittest.TestCase):
         self.assertLessEqual(difference, bound.item(), what)
 
     def test_a_path_of_the_tree_equals_the_same_tokens_as_a_chain(self):
-        for entry in [e for e in ENTRIES if e["kind"] == "eagle3"]:
+        for entry in [e for e in ENTRIES if e["kind"] in LOADERS]:
             with self.subTest(entry["golden"], head=entry["head"]):
                 teacher, golden = self.read(entry)
-                head = load_head(HEADS / entry["head"], teacher, entry["options"])
-                self.check_chains(head, teacher, golden, entry["window"])
+                head = LOADERS[entry["kind"]](HEADS / entry["head"], teacher, entry["options"])
+                self.check_chains(ROW_BY_ROW[entry["kind"]](head), teacher, golden, entry["window"])
 
-    def check_chains(self, head, teacher, golden, window):
-        model = RowByRow(head)
+    def check_chains(self, model, teacher, golden, window):
+        head = model.head
+        self.assertEqual(list(head.taps), golden["taps"].tolist())
+        self.assertTrue(torch.equal(head.target_ids, golden["target_ids"]))
         features = teacher.features(head.taps, COMMITTED).double().numpy()
         for t in range(COMMITTED):
             g = model.fuse(features[t])
@@ -145,8 +172,34 @@ class Goldens(unittest.TestCase):
             order = np.argsort(-logits, kind="stable")[:8]
             self.assertEqual(head.target_ids[order.copy()].tolist(), golden["tree.best"][leaf].tolist())
 
+    def test_the_feature_of_eagle2_is_what_the_teachers_output_matrix_multiplies(self):
+        for entry in [e for e in ENTRIES if e["kind"] == "eagle2"]:
+            with self.subTest(entry["golden"]):
+                teacher, golden = self.read(entry)
+                self.assertEqual(golden["taps"].tolist(), [teacher.layers])
+                hidden = teacher.golden["hidden"][:COMMITTED]
+                self.assert_within(golden["fused"], hidden, golden["bound.fused"], "the teacher's hidden")
+                logits = golden["fused"] @ teacher.output.T
+                self.assert_within(logits, teacher.golden["logits"][:COMMITTED], teacher.golden["bound"], "logits")
+
+    def test_an_eagle2_head_that_copies_its_feature_guesses_what_the_teacher_said_one_token_before(self):
+        """a is f_t where fc picks the feature and the layer adds nothing, so the guess of row t, which is for x_{t+2},
+        is the teacher's for x_{t+1}: feature, output matrix and pairing at once. What is fed back stays the same."""
+        for entry in [e for e in ENTRIES if e["kind"] == "eagle2" and not e["options"]]:
+            with self.subTest(entry["golden"]):
+                teacher, golden = self.read(entry)
+                head = load_eagle2(HEADS / entry["head"], teacher)
+                tensors = {name: torch.zeros_like(t) for name, t in head.tensors.items() if "norm" not in name}
+                tensors["fc.weight"][:, teacher.hidden :] = torch.eye(teacher.hidden)
+                tensors["lm_head.weight"] = head.tensors["lm_head.weight"]
+                copying = dataclasses.replace(head, tensors=head.tensors | tensors)
+                features = teacher.features(head.taps, COMMITTED)
+                drafted = eagle3.draft(copying, features, golden["tokens"], network=eagle2.Forward)
+                expected = teacher.golden["logits"][COMMITTED - 1].expand_as(drafted.logits)
+                self.assert_within(drafted.logits, expected, teacher.golden["bound"], "logits")
+
     def test_every_node_carries_one_of_its_parents_best_tokens(self):
-        for entry in [e for e in ENTRIES if e["kind"] == "eagle3"]:
+        for entry in [e for e in ENTRIES if e["kind"] in LOADERS]:
             _, golden = self.read(entry)
             for node, parent in list(enumerate(eagle3.PARENTS))[1:]:
                 token = golden["tree.best"][parent][eagle3.RANKS[node]]
@@ -171,6 +224,49 @@ class Goldens(unittest.TestCase):
             self.assertTrue(torch.equal(tensor, gguf.tensors[name]), name)
 
 
+class RopeOfAHead(unittest.TestCase):
+    def head(self, name):
+        entry = next(e for e in ENTRIES if e["head"] == name)
+        head = LOADERS[entry["kind"]](HEADS / name, read_teacher(DATA / entry["teacher"]))
+        fields = json.loads((HEADS / name / "config.json").read_text())
+        return head, LlamaConfig.from_dict(fields)
+
+    def assert_like_transformers(self, head, kind, config):
+        frequencies, scale = ROPE_INIT_FUNCTIONS[kind](config)
+        self.assertLess((head.rope.frequencies / frequencies.double() - 1).abs().max().item(), 1e-6)
+        self.assertAlmostEqual(head.rope.scale, scale, places=12)
+
+    def test_is_what_transformers_computes(self):
+        kinds = {
+            "eagle3-yarn": "yarn",
+            "eagle3-yarn-mscale": "yarn",
+            "eagle3-yarn-attention-factor": "yarn",
+            "eagle3-dynamic": "dynamic",
+            "eagle3-shared": "linear",
+            "eagle2-two-layers": "linear",
+            "eagle3-specforge": "llama3",
+        }
+        for name, kind in kinds.items():
+            with self.subTest(name):
+                head, config = self.head(name)
+                self.assert_like_transformers(head, kind, config)
+
+    def test_scales_cos_and_sin_by_yarns_factor_and_by_nothing_else(self):
+        expected = {"eagle3-yarn": 0.1 * np.log(4.0) + 1.0, "eagle3-yarn-attention-factor": 0.75}
+        expected |= {
+            "eagle3-yarn-mscale": (0.2 * np.log(8.0) + 1.0) / (0.05 * np.log(8.0) + 1.0),
+            "eagle3-dynamic": 1.0,
+        }
+        for name, scale in expected.items():
+            self.assertAlmostEqual(self.head(name)[0].rope.scale, scale, places=12)
+
+    def test_of_the_dynamic_kind_does_not_follow_the_length_of_the_text(self):
+        head, config = self.head("eagle3-dynamic")
+        self.assertGreater(COMMITTED, config.max_position_embeddings)
+        grown, _ = ROPE_INIT_FUNCTIONS["dynamic"](config, seq_len=COMMITTED)
+        self.assertGreater((head.rope.frequencies / grown.double() - 1).abs().max().item(), 0.1)
+
+
 class Rules(unittest.TestCase):
     def expectation(self, folder):
         lines = (folder / "expected.txt").read_text().splitlines()
@@ -184,8 +280,9 @@ class Rules(unittest.TestCase):
     def load(self, folder):
         fields, options, says = self.expectation(folder)
         teacher, path = read_teacher(DATA / fields["teacher"]), folder / fields["head"]
-        head = load_medusa(path, teacher) if fields["kind"] == "medusa" else load_head(path, teacher, options)
-        return fields, head
+        if fields["kind"] == "medusa":
+            return fields, load_medusa(path, teacher)
+        return fields, LOADERS[fields["kind"]](path, teacher, options)
 
     def test_every_refusal_is_one_line_that_says_what_it_must(self):
         folders = sorted((HEADS / "refusals").iterdir())
@@ -197,6 +294,12 @@ class Rules(unittest.TestCase):
             self.assertNotIn("\n", message)
             for text in self.expectation(folder)[2]:
                 self.assertIn(text, message)
+
+    def test_the_tensors_tell_the_network(self):
+        with self.assertRaisesRegex(HeadError, "expected EAGLE-3"):
+            load_head(HEADS / "eagle2-vicuna", read_teacher(DATA / "tiny/llama2"))
+        with self.assertRaisesRegex(HeadError, "expected EAGLE-1/2"):
+            load_eagle2(HEADS / "eagle3-two-taps", read_teacher(DATA / "tiny/llama2"))  # its fc is [H, 2H] too
 
     def test_what_looks_wrong_and_is_right_is_accepted(self):
         for folder in sorted((HEADS / "accepted").iterdir()):

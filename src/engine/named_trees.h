@@ -1,0 +1,21 @@
+// Static trees by name: NAME is data/trees/NAME.json below one of an application's roots.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <string>
+
+#include "engine/places.h"
+
+namespace espalier {
+
+// The file of every name there is; of two with one name, that below the first root.
+std::map<std::string, std::filesystem::path> named_trees(const Places& places);
+// "data/trees is in none of A, B", for when there are none.
+std::string no_named_trees(const Places& places);
+
+// What `static:TEXT` means: the file at this path, else the tree of this name. A text with a / or that ends in .json is
+// a path, there or not. Throws InputError with the names there are.
+std::filesystem::path find_tree(const std::string& text, const Places& places);
+
+}  // namespace espalier
