@@ -3,10 +3,11 @@
 
   python train/run.py CONFIG.toml [--variant NAME] [--set section.key=value ...] STEP [STEP ...]
 
-STEP is one of prepare, distil, vocabulary, train-eagle3, train-medusa, export, simulate, trees, or "all" for all of them in
-this order. Every step reads what the ones before it left in the work folder, and leaves finished work alone, so that a run
-that was stopped is started again with the same command. distil, train-eagle3 and train-medusa use several GPUs under torchrun;
-the others are quick and run in one process.
+STEP is one of prepare, distil, vocabulary, train-eagle3, train-eagle2, train-medusa, export, simulate, trees, or "all"
+for all of them in this order but train-eagle2, whose head is there for comparison and has to be named as well. Every
+step reads what the ones before it left in the work folder, and leaves finished work alone, so that a run that was
+stopped is started again with the same command. distil and the trainings use several GPUs under torchrun; the others are
+quick and run in one process.
 
 --set changes what the configuration says; with --variant, heads trained so go to WORK/variants/NAME and what is in WORK
 stays as it is.
@@ -28,18 +29,20 @@ STEPS = {  # name: (module, further arguments of main, whether torchrun may star
     "distil": ("distil", (), True),
     "vocabulary": ("vocabulary", (), False),
     "train-eagle3": ("trainer", ("eagle3",), True),
+    "train-eagle2": ("trainer", ("eagle2",), True),
     "train-medusa": ("trainer", ("medusa",), True),
     "export": ("export", (), False),
     "simulate": ("simulate", (), False),
     "trees": ("trees", (), False),
 }
+NOT_IN_ALL = ("train-eagle2",)
 
 
 def wanted_steps(names: list[str]) -> list[str]:
     for name in names:
         if name not in STEPS and name != "all":
             raise InputError(f"step: expected one of {', '.join(STEPS)} or all, got {name!r}")
-    return list(STEPS) if "all" in names else names
+    return [step for step in STEPS if step in names or step not in NOT_IN_ALL] if "all" in names else names
 
 
 def run_step(name: str, config: Config) -> bool:

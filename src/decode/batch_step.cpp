@@ -189,7 +189,11 @@ void Batch::commit(Answer& answer, std::span<const Visit> visits, const RoundFea
     answer.drafts[i]->end_round({*answer.tree, visits, *answer.branch, features.drafted});
     answer.result.prediction += answer.drafts[i]->take_prediction_counts();
   }
-  features.lasting ? teacher_.commit_in_place(answer, visits) : teacher_.commit(answer, visits);
+  if (features.lasting) {
+    teacher_.commit_in_place(answer, visits);
+  } else {
+    teacher_.commit(answer, visits);
+  }
   std::vector<std::int32_t> taps;
   for (const Visit& visit : visits) taps.push_back(static_cast<std::int32_t>(features.first_tap + visit.node));
   answer.tell({.begin = prefix,

@@ -14,7 +14,7 @@ from .teacher import Teacher, source_bytes
 from .whole_files import written_whole
 
 STEPS = ("prepare", "distil", "vocabulary", "train-{}", "export", "simulate", "trees")
-TITLES = {"eagle3": "EAGLE-3 head", "medusa": "Medusa heads"}
+TITLES = {"eagle3": "EAGLE-3 head", "eagle2": "EAGLE-2 head", "medusa": "Medusa heads"}
 QUANTISATION = re.compile(r"[.-](I?Q\d\w*|TQ\d\w*|MXFP4\w*|BF16|F16|F32)$", re.IGNORECASE)
 NOT_IN_THE_RECIPE = ("from_checkpoint", "stop_after_seconds", "checkpoint_every", "log_every")
 SIZES_OF_THE_TEACHER = ("hidden", "intermediate", "heads", "kv_heads")  # 0 stands for them
@@ -138,7 +138,7 @@ def simulated(config: Config, kind: str) -> str:
         f"{found['sequences']} prompts held aside from training:\n\n"
         f"| depth | {' | '.join(str(depth + 1) for depth in range(len(depths)))} |\n|---|{'---|' * len(depths)}\n"
         f"| right | {' | '.join(depths)} |\n\n"
-        f"Tokens per verify step there{letters if kind == 'eagle3' else ''}:\n\n| tree | tau |\n|---|---|\n{taus}"
+        f"Tokens per verify step there{letters if kind != 'medusa' else ''}:\n\n| tree | tau |\n|---|---|\n{taus}"
         f"{trees if kind == 'medusa' else ''}"
     )
 

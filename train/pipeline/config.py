@@ -64,7 +64,7 @@ class DataConfig:
 
 @dataclass(kw_only=True)
 class TrainingConfig:
-    """What both kinds of heads are trained with."""
+    """What all kinds of heads are trained with."""
 
     loss_decay: float = 0.8
     steps: int
@@ -96,6 +96,23 @@ class Eagle3Config(TrainingConfig):
 
 
 @dataclass(kw_only=True)
+class Eagle2Config(TrainingConfig):
+    """As it is: HASS's recipe. unroll = 1 and best_tokens = 0 are that of EAGLE-1 and EAGLE-2 themselves."""
+
+    intermediate: int = 0  # 0 = the teacher's, here and below
+    heads: int = 0
+    kv_heads: int = 0
+    rope_theta: float = 10000.0
+    unroll: int = 3
+    noise: float = 0.2  # spread of the noise on features of texts of 512 tokens; 0 = none
+    token_weight: float = 0.1  # of the tokens' cross-entropy, beside the distance of features
+    best_tokens: int = 10  # how many of the teacher's tokens count again
+    best_weight: float = 1.0  # and how much
+    steps: int = 4500
+    peak_rate: float = 1e-3
+
+
+@dataclass(kw_only=True)
 class MedusaConfig(TrainingConfig):
     heads: int = 4
     blocks: int = 1
@@ -105,12 +122,15 @@ class MedusaConfig(TrainingConfig):
 
 @dataclass
 class ExportConfig:
-    out_eagle3: str = ""  # "" = WORK/export/eagle3 and WORK/export/medusa
+    out_eagle3: str = ""  # "" = WORK/export/eagle3, and so on
+    out_eagle2: str = ""
     out_medusa: str = ""
     dtype: str = "float16"  # "float16", "bfloat16" or "float32"
     formats_eagle3: list[str] = field(default_factory=lambda: ["safetensors", "gguf", "gguf-q8_0"])  # which of these
     figures_eagle3: str = ""  # Markdown for the model card: what was measured outside this pipeline; "" = nothing
+    figures_eagle2: str = ""
     figures_medusa: str = ""
+    embedding_eagle2: bool = False  # whether the file holds a copy of the teacher's, as SafeAILab's loader wants it
     licence: str = ""  # of the heads, for the model cards; "" = that of the teacher
 
 
@@ -120,7 +140,7 @@ class SimulateConfig:
     max_sequences: int = 500
     depths: int = 8  # how deep acceptance is followed
     grid: bool = True  # many sizes of trees, which `trees` needs and which take most of the time
-    grid_sequences: int = 0  # with the grid an EAGLE-3 head gets only the first so many; 0 = all
+    grid_sequences: int = 0  # with the grid an EAGLE head gets only the first so many; 0 = all
 
 
 @dataclass
@@ -131,7 +151,7 @@ class TreesConfig:
     draft_expand: int = 4  # --draft-expand of these measurements
     suggest_nodes: str = "auto"  # "auto": the engine chooses M round by round; "best": as many as found here
     spare_levels: int = 2  # with "auto", levels beyond the best: they only bound what an easy text can get
-    suggest_ngram: bool = False  # n-gram matches in the same tree as the guesses of the EAGLE-3 head
+    suggest_ngram: bool = False  # n-gram matches in the same tree as the guesses of an EAGLE head
 
 
 @dataclass
@@ -143,6 +163,7 @@ class Config:
     distil: DistilConfig = field(default_factory=DistilConfig)
     vocabulary: VocabularyConfig = field(default_factory=VocabularyConfig)
     data: DataConfig = field(default_factory=DataConfig)
+    eagle2: Eagle2Config = field(default_factory=Eagle2Config)
     medusa: MedusaConfig = field(default_factory=MedusaConfig)
     export: ExportConfig = field(default_factory=ExportConfig)
     simulate: SimulateConfig = field(default_factory=SimulateConfig)
@@ -265,6 +286,11 @@ RULES = {  # what types cannot say: (whether a value is fine, what was expected)
     "data.sequences": NOT_NEGATIVE,
     "eagle3.taps": (lambda taps: taps == sorted(set(taps)) and taps[:1] >= [0], "ascending boundaries"),
     "eagle3.unroll": POSITIVE,
+    "eagle2.unroll": POSITIVE,
+    "eagle2.noise": NOT_NEGATIVE,
+    "eagle2.token_weight": POSITIVE,
+    "eagle2.best_tokens": NOT_NEGATIVE,
+    "eagle2.best_weight": NOT_NEGATIVE,
     "medusa.heads": POSITIVE,
     "medusa.blocks": POSITIVE,
     "simulate.max_sequences": POSITIVE,
@@ -280,7 +306,8 @@ RULES = {  # what types cannot say: (whether a value is fine, what was expected)
         "some of safetensors, gguf and gguf-q8_0, each once",
     ),
 }
-TRAINING_RULES = {  # the same for both kinds of heads
+KINDS = ("eagle3", "eagle2", "medusa")  # of heads, and the names of their sections
+TRAINING_RULES = {  # the same for all of them
     "steps": POSITIVE,
     "peak_rate": POSITIVE,
     "max_tokens": (lambda count: count > 0 and count % 64 == 0, "a multiple of 64"),
@@ -291,13 +318,14 @@ TRAINING_RULES = {  # the same for both kinds of heads
 
 
 def check_values(config: Config) -> None:
-    both = {f"{kind}.{key}": rule for kind in ("eagle3", "medusa") for key, rule in TRAINING_RULES.items()}
-    for name, (fine, expected) in (RULES | both).items():
+    of_trainings = {f"{kind}.{key}": rule for kind in KINDS for key, rule in TRAINING_RULES.items()}
+    for name, (fine, expected) in (RULES | of_trainings).items():
         section, key = name.split(".")
         value = getattr(getattr(config, section), key)
         if not fine(value):
             raise InputError(f"{name}: expected {expected}, got {value!r}")
-    for name, training in (("eagle3", config.eagle3), ("medusa", config.medusa)):
+    for name in KINDS:
+        training = getattr(config, name)
         if training.tokens_per_batch < training.max_tokens:
             got = training.tokens_per_batch
             raise InputError(f"{name}.tokens_per_batch: expected at least max_tokens, {training.max_tokens}, got {got}")

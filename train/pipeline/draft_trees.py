@@ -1,4 +1,4 @@
-"""Growing EAGLE-3 trees below many roots at once, as the engine does below one, to see where the true text ends up.
+"""Growing EAGLE trees below many roots at once, as the engine does below one, to see where the true text ends up.
 
 Terms: a tree has M nodes with the root, at most `levels` levels below it, and K nodes of a level get K children each.
 Growth is that of the engine (docs/trees.md, dynamic): the candidates of a level are the K best continuations of each
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 
-from .eagle3 import Eagle3
+from .draft_layer import DraftLayer
 
 ABSENT = 1 << 30  # the place of a node that was no candidate
 ROOTS_AT_ONCE = 256
@@ -25,17 +25,17 @@ ROOTS_AT_ONCE = 256
 class Prefix:
     """Draft rows of a whole text: keys and values of step 0, and what each row feeds back."""
 
-    def __init__(self, model: Eagle3, tokens: torch.Tensor, features: torch.Tensor):
-        """tokens int64 [T], features [T, taps * Ht]. Row t belongs to the root x_{t+1}; the last row has none."""
+    def __init__(self, model: DraftLayer, tokens: torch.Tensor, features: torch.Tensor):
+        """tokens int64 [T], features [T, width]. Row t belongs to the root x_{t+1}; the last row has none."""
         positions = torch.arange(len(tokens), device=tokens.device)
-        g = model.fuse(features)
-        q, k, v = model.project(model.embed(tokens.roll(-1)), g, *model.rotation(positions))
+        z, residual = model.enter(model.embed(tokens.roll(-1)), model.fuse(features))
+        q, k, v = model.project(z, *model.rotation(positions))
         group = model.shape.heads // model.shape.kv_heads
         self.keys, self.values = (part.repeat_interleave(group, dim=1) for part in (k, v))  # [T, heads, D]
         scores = torch.einsum("thd,jhd->htj", q, self.keys) / model.shape.head_dim**0.5
         scores = scores.masked_fill(positions[None, :] > positions[:, None], -torch.inf)
         attended = torch.einsum("htj,jhd->thd", scores.softmax(-1), self.values)
-        self.feedback = model.finish(g, attended.flatten(-2))  # [T, H]
+        self.feedback = model.finish(residual, attended.flatten(-2))  # [T, H]
 
 
 @dataclass
@@ -62,7 +62,7 @@ class Places:
 
 
 def true_places(
-    model: Eagle3, prefix: Prefix, tokens: torch.Tensor, roots: torch.Tensor, width: int, levels: int
+    model: DraftLayer, prefix: Prefix, tokens: torch.Tensor, roots: torch.Tensor, width: int, levels: int
 ) -> Places:
     """roots int64 [R]: positions of root tokens, at least 1; R is at least 1."""
     parts = [places_of(model, prefix, tokens, part, width, levels) for part in roots.split(ROOTS_AT_ONCE)]
@@ -81,7 +81,7 @@ def places_of(model, prefix, tokens, roots, width, levels) -> Places:
 class Growth:
     """The trees below some roots of one text, level by level."""
 
-    def __init__(self, model: Eagle3, prefix: Prefix, tokens: torch.Tensor, roots: torch.Tensor, width: int):
+    def __init__(self, model: DraftLayer, prefix: Prefix, tokens: torch.Tensor, roots: torch.Tensor, width: int):
         self.model, self.prefix, self.tokens, self.roots, self.width = model, prefix, tokens, roots, width
         seed = prefix.feedback[roots - 1]  # [R, H]
         scores, drafts = self.best_of(seed)
@@ -146,7 +146,8 @@ class Growth:
         """a [R, K, H] of the frontier's rows: each sees the text up to its root's row, its path, and itself."""
         model, level = self.model, len(self.keys)
         cos, sin = model.rotation(self.roots + level)
-        q, k, v = model.project(model.embed(self.frontier_tokens), self.feedback, cos.unsqueeze(1), sin.unsqueeze(1))
+        z, residual = model.enter(model.embed(self.frontier_tokens), self.feedback)
+        q, k, v = model.project(z, cos.unsqueeze(1), sin.unsqueeze(1))
         group = model.shape.heads // model.shape.kv_heads
         self.keys.append(k.repeat_interleave(group, dim=2))
         self.values.append(v.repeat_interleave(group, dim=2))
@@ -159,7 +160,7 @@ class Growth:
         shares = (torch.cat((text, path), dim=-1) / model.shape.head_dim**0.5).softmax(-1)
         attended = torch.einsum("rkhj,jhd->rkhd", shares[..., :length], self.prefix.values[:length])
         attended = attended + torch.einsum("rkhl,rklhd->rkhd", shares[..., length:], path_values)
-        return model.finish(self.feedback, attended.flatten(-2))
+        return model.finish(residual, attended.flatten(-2))
 
     def path(self, parts: list[torch.Tensor]) -> torch.Tensor:
         """Of each frontier node: the entries of its ancestors and its own, root first."""

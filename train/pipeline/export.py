@@ -8,9 +8,12 @@ EAGLE-3, in export.out_eagle3:
     gguf          head.gguf: architecture eagle3 as llama.cpp reads it, in export.dtype
     gguf-q8_0     head-q8_0.gguf: the same with matrices in Q8_0
     Files of the other formats are removed: they would hold another head than the one beside them.
+EAGLE-2, in export.out_eagle2 (SafeAILab's layout: the output matrix is the teacher's, and the embedding too unless
+export.embedding_eagle2 asks for a copy):
+    config.json, vocab_order.json (all of the teacher's ids, in the same order), model.safetensors
 Medusa, in export.out_medusa (layout B: blocks only, the output matrix is the teacher's):
     config.json, medusa_lm_head.safetensors; `trees` adds the choices files
-Both get a README.md (card.py). Every file appears whole or not at all, the weights last. What an earlier config.json
+All get a README.md (card.py). Every file appears whole or not at all, the weights last. What an earlier config.json
 suggested for the same teacher (espalier.suggested) stays until `trees` replaces it.
 
 Names, shapes and conventions: docs/drafters.md.
@@ -22,15 +25,18 @@ import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 
+from . import eagle2, eagle3
 from .card import write_card
 from .config import Config, InputError
-from .eagle3 import Eagle3, Shape, shape_of
+from .draft_layer import LayerShape
+from .eagle2 import Eagle2
+from .eagle3 import Eagle3, Shape
 from .files import read_json, write_json
 from .head_files import FILES, out_folder, weights_file
 from .medusa import Medusa
 from .teacher import Teacher, source_bytes, teacher_of
 from .trainer import read_checkpoint
-from .vocabulary import load_vocabulary
+from .vocabulary import load_vocabulary, whole_order
 from .whole_files import written_whole
 
 DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32}
@@ -61,14 +67,13 @@ GGUF_NAMES = {
 def main(config: Config) -> None:
     """Exports whatever has been trained."""
     teacher = teacher_of(config)
-    kinds = [kind for kind in ("eagle3", "medusa") if (config.heads_folder / kind / "checkpoint.pt").exists()]
+    kinds = [kind for kind in FILES if (config.heads_folder / kind / "checkpoint.pt").exists()]
     if not kinds:
-        raise InputError(
-            f"{config.heads_folder}: expected eagle3/checkpoint.pt or medusa/checkpoint.pt, got neither; train first"
-        )
+        expected = " or ".join(f"{kind}/checkpoint.pt" for kind in FILES)
+        raise InputError(f"{config.heads_folder}: expected {expected}, got none; train first")
+    exports = {"eagle3": export_eagle3, "eagle2": export_eagle2, "medusa": export_medusa}
     for kind in kinds:
-        checkpoint = read_checkpoint(config.heads_folder / kind / "checkpoint.pt")
-        {"eagle3": export_eagle3, "medusa": export_medusa}[kind](config, teacher, checkpoint)
+        exports[kind](config, teacher, read_checkpoint(config.heads_folder / kind / "checkpoint.pt"))
         write_card(config, kind, teacher)
 
 
@@ -99,12 +104,85 @@ def save_readable(tensors: dict[str, torch.Tensor], path: Path) -> None:
     path.chmod(0o644)
 
 
+# The layer of EAGLE heads
+
+
+def layer_tensors(shape: LayerShape, state: dict[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:
+    wide, narrow = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+    q, k, v = state["qkv"].split((wide, narrow, narrow))
+    gate, up = state["gate_up"].chunk(2)
+    tensors = {
+        "self_attn.q_proj": q,
+        "self_attn.k_proj": k,
+        "self_attn.v_proj": v,
+        "self_attn.o_proj": state["o"],
+        "post_attention_layernorm": state["post_attention_layernorm"],
+        "mlp.gate_proj": gate,
+        "mlp.up_proj": up,
+        "mlp.down_proj": state["down"],
+    }
+    return {f"{prefix}{name}.weight": tensor for name, tensor in tensors.items()}
+
+
+def layer_state(tensors: dict[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:
+    """The way back, float32."""
+    layer = {name.removeprefix(prefix).removesuffix(".weight"): tensor.float() for name, tensor in tensors.items()}
+    return {
+        "qkv": torch.cat([layer[f"self_attn.{part}_proj"] for part in "qkv"]),
+        "o": layer["self_attn.o_proj"],
+        "post_attention_layernorm": layer["post_attention_layernorm"],
+        "gate_up": torch.cat((layer["mlp.gate_proj"], layer["mlp.up_proj"])),
+        "down": layer["mlp.down_proj"],
+    }
+
+
+def layer_config(config: Config, kind: str, teacher: Teacher, shape: LayerShape) -> dict:
+    ends = list(teacher.eos_ids)
+    return {
+        "model_type": "llama",
+        "hidden_act": "silu",
+        "hidden_size": shape.hidden,
+        "intermediate_size": shape.intermediate,
+        "num_attention_heads": shape.heads,
+        "num_key_value_heads": shape.kv_heads,
+        "head_dim": shape.head_dim,
+        "num_hidden_layers": 1,
+        "rms_norm_eps": shape.eps,
+        "rope_theta": shape.rope_theta,
+        "max_position_embeddings": context_of(config, kind),
+        "tie_word_embeddings": False,
+        "vocab_size": teacher.vocab,
+        "eos_token_id": ends[0] if len(ends) == 1 else ends,
+        "torch_dtype": config.export.dtype,
+        "espalier": espalier_fields(config, kind, teacher),
+    }
+
+
+def layer_sizes(fields: dict) -> dict:
+    """Of config.json, under the names of LayerShape."""
+    return {
+        "hidden": fields["hidden_size"],
+        "intermediate": fields["intermediate_size"],
+        "heads": fields["num_attention_heads"],
+        "kv_heads": fields["num_key_value_heads"],
+        "head_dim": fields["head_dim"],
+        "rope_theta": fields["rope_theta"],
+        "eps": fields["rms_norm_eps"],
+    }
+
+
+def context_of(config: Config, kind: str) -> int:
+    """What files promise: readers that stop there should not stop at the length of training texts, which heads outlive
+    with some loss."""
+    return max(getattr(config, kind).max_tokens, SMALLEST_CONTEXT)
+
+
 # EAGLE-3
 
 
 def export_eagle3(config: Config, teacher: Teacher, checkpoint: dict) -> None:
     vocabulary = load_vocabulary(config)
-    shape = shape_of(config, teacher)
+    shape = eagle3.shape_of(config, teacher)
     out = out_folder(config, "eagle3")
     ids = torch.as_tensor(vocabulary.ids, dtype=torch.int64)
     tensors = eagle3_tensors(shape, checkpoint["model"])
@@ -129,30 +207,13 @@ def export_eagle3(config: Config, teacher: Teacher, checkpoint: dict) -> None:
 
 def eagle3_tensors(shape: Shape, state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """float32 under the names of the SafeAILab layout; the scale of the features is folded into fc."""
-    wide, narrow = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
-    q, k, v = state["qkv"].split((wide, narrow, narrow))
-    gate, up = state["gate_up"].chunk(2)
-    return {
+    before = {
         "fc.weight": state["fc"] * state["feature_scale"],
         "midlayer.input_layernorm.weight": state["input_layernorm"],
         "midlayer.hidden_norm.weight": state["hidden_norm"],
-        "midlayer.self_attn.q_proj.weight": q,
-        "midlayer.self_attn.k_proj.weight": k,
-        "midlayer.self_attn.v_proj.weight": v,
-        "midlayer.self_attn.o_proj.weight": state["o"],
-        "midlayer.post_attention_layernorm.weight": state["post_attention_layernorm"],
-        "midlayer.mlp.gate_proj.weight": gate,
-        "midlayer.mlp.up_proj.weight": up,
-        "midlayer.mlp.down_proj.weight": state["down"],
-        "norm.weight": state["norm"],
-        "lm_head.weight": state["lm_head"],
     }
-
-
-def context_of(config: Config) -> int:
-    """What files promise: readers that stop there should not stop at the length of training texts, which heads outlive
-    with some loss."""
-    return max(config.eagle3.max_tokens, SMALLEST_CONTEXT)
+    behind = {"norm.weight": state["norm"], "lm_head.weight": state["lm_head"]}
+    return before | layer_tensors(shape, state, "midlayer.") | behind
 
 
 def tap_ids(taps: tuple[int, ...], layers: int) -> list[int]:
@@ -169,33 +230,17 @@ def tap_ids(taps: tuple[int, ...], layers: int) -> list[int]:
 
 
 def eagle3_config(config: Config, teacher: Teacher, shape: Shape, draft_vocabulary: int) -> dict:
-    ends = list(teacher.eos_ids)
-    return {
+    own = {
         "architectures": ["LlamaForCausalLMEagle3"],
-        "model_type": "llama",
-        "hidden_act": "silu",
-        "hidden_size": shape.hidden,
-        "intermediate_size": shape.intermediate,
-        "num_attention_heads": shape.heads,
-        "num_key_value_heads": shape.kv_heads,
-        "head_dim": shape.head_dim,
-        "num_hidden_layers": 1,
-        "rms_norm_eps": shape.eps,
-        "rope_theta": shape.rope_theta,
-        "max_position_embeddings": context_of(config),
         "attention_bias": False,
-        "tie_word_embeddings": False,
-        "vocab_size": shape.teacher_vocabulary,
         "draft_vocab_size": draft_vocabulary,
         "target_hidden_size": shape.teacher_hidden,
-        "eos_token_id": ends[0] if len(ends) == 1 else ends,
-        "torch_dtype": config.export.dtype,
         "eagle_config": {
             "eagle_aux_hidden_state_layer_ids": tap_ids(shape.taps, shape.teacher_layers),
             "use_aux_hidden_state": True,
         },
-        "espalier": espalier_fields(config, "eagle3", teacher),
     }
+    return own | layer_config(config, "eagle3", teacher, shape)
 
 
 def write_safetensors(path: Path, dtype: str, shape: Shape, tensors: dict, ids: torch.Tensor) -> None:
@@ -216,7 +261,7 @@ def write_gguf(
         writer = gguf.GGUFWriter(temporary, "eagle3")
         writer.add_type("model")
         writer.add_name(f"{teacher.name} EAGLE-3")
-        add_eagle3_fields(writer, shape, context_of(config))
+        add_eagle3_fields(writer, shape, context_of(config, "eagle3"))
         writer.add_file_type(gguf.LlamaFileType[file_type])
         writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
         copy_tokenizer(writer, Path(config.teacher.path))
@@ -286,16 +331,9 @@ def copy_tokenizer(writer, teacher: Path) -> None:
 
 def load_exported_eagle3(folder: Path, taps: tuple[int, ...], teacher: Teacher) -> Eagle3:
     """The head as its files say it, rounding included, for simulation."""
-    config = read_json(folder / "config.json")
     shape = Shape(
-        hidden=config["hidden_size"],
-        intermediate=config["intermediate_size"],
-        heads=config["num_attention_heads"],
-        kv_heads=config["num_key_value_heads"],
-        head_dim=config["head_dim"],
+        **layer_sizes(read_json(folder / "config.json")),
         taps=tuple(taps),
-        rope_theta=config["rope_theta"],
-        eps=config["rms_norm_eps"],
         teacher_hidden=teacher.hidden,
         teacher_layers=teacher.layers,
         teacher_vocabulary=teacher.vocab,
@@ -304,22 +342,15 @@ def load_exported_eagle3(folder: Path, taps: tuple[int, ...], teacher: Teacher) 
     tensors, ids = read_safetensors(path) if path.suffix == ".safetensors" else read_gguf(path, shape)
     device = teacher.embedding.device
     model = Eagle3(shape, teacher.embedding.detach(), ids.to(device)).to(device)
-    layer = {name.removeprefix("midlayer.").removesuffix(".weight"): tensor.float() for name, tensor in tensors.items()}
-    attention = [layer[f"self_attn.{part}_proj"] for part in "qkv"]
-    model.load_state_dict(
-        {
-            "feature_scale": torch.ones_like(model.feature_scale),
-            "fc": layer["fc"],
-            "qkv": torch.cat(attention),
-            "o": layer["self_attn.o_proj"],
-            "gate_up": torch.cat((layer["mlp.gate_proj"], layer["mlp.up_proj"])),
-            "down": layer["mlp.down_proj"],
-        }
-        | {
-            name: layer[name]
-            for name in ("input_layernorm", "hidden_norm", "post_attention_layernorm", "norm", "lm_head")
-        }
-    )
+    own = {
+        "feature_scale": torch.ones_like(model.feature_scale),
+        "fc": tensors["fc.weight"],
+        "input_layernorm": tensors["midlayer.input_layernorm.weight"],
+        "hidden_norm": tensors["midlayer.hidden_norm.weight"],
+        "norm": tensors["norm.weight"],
+        "lm_head": tensors["lm_head.weight"],
+    }
+    model.load_state_dict(own | layer_state(tensors, "midlayer."))
     return model.requires_grad_(False).eval()
 
 
@@ -340,6 +371,39 @@ def read_gguf(path: Path, shape: Shape) -> tuple[dict[str, torch.Tensor], torch.
     }
     ids = torch.tensor(stored["d2t"].data, dtype=torch.int64)
     return {name: rows_from_gguf(name, tensor, shape) for name, tensor in tensors.items()}, ids
+
+
+# EAGLE-2
+
+
+def export_eagle2(config: Config, teacher: Teacher, checkpoint: dict) -> None:
+    out, shape, dtype = out_folder(config, "eagle2"), eagle2.shape_of(config, teacher), DTYPES[config.export.dtype]
+    own = {"architectures": ["LlamaForCausalLM"], "bias": True, "qkv_bias": False}
+    write_json(out / "config.json", own | layer_config(config, "eagle2", teacher, shape))
+    write_json(out / "vocab_order.json", whole_order(config, teacher.vocab).tolist())
+    tensors = eagle2_tensors(shape, checkpoint["model"])
+    copies = {"embed_tokens.weight": teacher.embedding.detach().cpu()} if config.export.embedding_eagle2 else {}
+    with written_whole(out / FILES["eagle2"]["safetensors"]) as temporary:
+        save_readable({name: tensor.to(dtype).contiguous() for name, tensor in (tensors | copies).items()}, temporary)
+    size = sum(tensor.numel() for tensor in tensors.values())
+    print(f"export: {out}: EAGLE-2 head, {size:,} parameters, step {checkpoint['step']}", flush=True)
+
+
+def eagle2_tensors(shape: LayerShape, state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """float32 under the names of the SafeAILab layout; the scale of the inputs is folded into fc."""
+    fc = {"fc.weight": state["fc"] * state["input_scale"], "fc.bias": state["fc_bias"]}
+    return fc | layer_tensors(shape, state, "layers.0.")
+
+
+def load_exported_eagle2(folder: Path, teacher: Teacher) -> Eagle2:
+    """The head as its files say it, rounding included, for simulation."""
+    shape = LayerShape(**layer_sizes(read_json(folder / "config.json")))
+    tensors = load_file(weights_file(folder, "eagle2"))
+    device = teacher.embedding.device
+    model = Eagle2(shape, teacher.embedding.detach(), teacher.lm_head_weight.detach().float()).to(device)
+    fc = {"fc": tensors["fc.weight"], "fc_bias": tensors["fc.bias"], "input_scale": torch.ones_like(model.input_scale)}
+    model.load_state_dict(fc | layer_state(tensors, "layers.0."))
+    return model.requires_grad_(False).eval()
 
 
 # Medusa

@@ -7,6 +7,7 @@ from .files import read_json, sha256_of
 
 FILES = {  # by kind and format, in the order in which readers, the engine too, prefer them
     "eagle3": {"safetensors": "model.safetensors", "gguf-q8_0": "head-q8_0.gguf", "gguf": "head.gguf"},
+    "eagle2": {"safetensors": "model.safetensors"},
     "medusa": {"safetensors": "medusa_lm_head.safetensors"},
 }
 

@@ -1,7 +1,7 @@
-"""Where a head is taught, and what: the labels of a batch, shared by EAGLE-3 and Medusa.
+"""Where a head is taught, and what: the labels of a batch, shared by all kinds of heads.
 
 A label is a position p of the batch whose next token x_{p+1} the teacher wrote; it holds the teacher's distribution at
-p. Step s of an EAGLE-3 head (and head s of Medusa) predicts that token from index t = p - 1 - s, so all steps share
+p. Step s of an EAGLE head (and head s of Medusa) predicts that token from index t = p - 1 - s, so all steps share
 one table of probabilities, and only these rows ever meet an output matrix: prompts and padding cost none of the
 largest products.
 

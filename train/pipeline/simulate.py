@@ -4,13 +4,13 @@ Texts are the held-aside distilled answers, or those of the engine (simulate.tur
 run`). Rounds are replayed: from the first token of an answer on, each round drafts below
 its root, gets as many tokens right as the tree contains of the true text, and the next root stands behind them.
 
-WORK/simulate/eagle3.json and medusa.json hold what follows. For texts of the engine it lies in WORK/simulate-turns/,
-where neither `trees` nor the model cards look: nothing is chosen on an evaluation.
+WORK/simulate/eagle3.json, eagle2.json and medusa.json hold what follows. For texts of the engine it lies in
+WORK/simulate-turns/, where neither `trees` nor the model cards look: nothing is chosen on an evaluation.
     weights    SHA-256 of the file that was simulated: figures of one head are never taken for those of the next
     top        [depth][k]: how often the true token is among the k + 1 best, given the true path above it
     settings   for each tree: tau (tokens a round, the bonus token included), and by depth as the engine counts them:
                reached, how often the tree had guesses there below the true path, and accept_pos, the share that was right
-    grid       the same tau for many sizes, from which `trees` chooses (EAGLE-3; simulate.grid = false leaves it out)
+    grid       the same tau for many sizes, from which `trees` chooses (EAGLE; simulate.grid = false leaves it out)
 """
 
 import copy
@@ -23,22 +23,21 @@ import torch
 from .card import write_card
 from .config import Config, InputError
 from .data import load_sequences
+from .draft_layer import DraftLayer
 from .draft_trees import Prefix, true_places
-from .eagle3 import Eagle3
-from .export import load_exported_eagle3, load_exported_medusa
+from .export import load_exported_eagle2, load_exported_eagle3, load_exported_medusa
 from .files import read_json, sha256_of, write_arrays, write_json
 from .head_files import exported_kinds, out_folder, weights_file
 from .medusa import Medusa
 from .progress import Progress
 from .teacher import Teacher, teacher_of
 from .trees import best_tree
-from .vocabulary import load_vocabulary
 
 TOP = 10  # ranks that are told apart, Medusa's TOPK
 CHAINS = (3, 5, 7)  # drafted tokens
 TREES = ((8, 5, 4), (16, 6, 4), (16, 11, 4), (32, 7, 8), (60, 8, 10))  # nodes M, levels, K
 GRID_WIDTHS = (1, 2, 4, 8, 10)
-GRID_VOCABULARIES = (4096, 8192)  # besides the whole
+GRID_VOCABULARIES = (4096, 8192)  # besides the whole, and besides that of EAGLE-3 where a head has more
 GRID_NODES = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 60)
 NODES = sorted({*GRID_NODES, *(n + 1 for n in CHAINS), *(nodes for nodes, _, _ in TREES)})
 
@@ -68,8 +67,8 @@ def main(config: Config) -> None:
         out, used = out_folder(config, kind), texts_for(config, kind, texts)
         facts = {"source": source, "sequences": len(used), "weights": sha256_of(weights_file(out, kind))}
         with torch.inference_mode():
-            simulate = {"eagle3": simulate_eagle3, "medusa": simulate_medusa}[kind]
-            result = facts | simulate(config, teacher, used, out)
+            simulate = simulate_medusa if kind == "medusa" else simulate_eagle
+            result = facts | simulate(config, kind, teacher, used, out)
         write_json(results_folder(config) / f"{kind}.json", result)
         print_result(kind, result)
         if not config.simulate.turns:
@@ -98,7 +97,7 @@ def load_texts(config: Config) -> tuple[list[Text], str]:
 
 
 def texts_for(config: Config, kind: str, texts: list[Text]) -> list[Text]:
-    limited = kind == "eagle3" and config.simulate.grid and config.simulate.grid_sequences
+    limited = kind != "medusa" and config.simulate.grid and config.simulate.grid_sequences
     return texts[: config.simulate.grid_sequences] if limited else texts
 
 
@@ -166,27 +165,31 @@ class Replays:
         return results
 
 
-# EAGLE-3
+# EAGLE-2 and EAGLE-3
 
 
-def simulate_eagle3(config: Config, teacher: Teacher, texts: list[Text], out: Path) -> dict:
-    model = load_exported_eagle3(out, tuple(config.eagle3.taps), teacher)
+def simulate_eagle(config: Config, kind: str, teacher: Teacher, texts: list[Text], out: Path) -> dict:
+    model = (
+        load_exported_eagle2(out, teacher)
+        if kind == "eagle2"
+        else load_exported_eagle3(out, tuple(config.eagle3.taps), teacher)
+    )
     depths = config.simulate.depths
     models, grid = {len(model.ids): model}, []
     if config.simulate.grid:
-        models = smaller_vocabularies(model, load_vocabulary(config).order)
+        models = smaller_vocabularies(model, read_json(out / "vocab_order.json"), config.vocabulary.size)
         grid = grid_settings(list(models), depths)
     named = named_settings(len(model.ids))
     replays = Replays(named + grid)
     top = np.zeros((depths, TOP + 1), np.int64)
-    progress = Progress("simulate eagle3", len(texts))
+    progress = Progress(f"simulate {kind}", len(texts))
     for done, text in enumerate(texts, 1):
         tokens, roots = text.tokens.to(model.ids.device), text.roots.to(model.ids.device)
-        _, taps = teacher.features(tokens[None], model.shape.taps)
-        top += rank_counts(model, tokens, taps[0], roots, depths)
+        features = model.features_of(teacher, tokens[None])[0]
+        top += rank_counts(model, tokens, features, roots, depths)
         table = {}
         for size, variant in models.items():
-            prefix = Prefix(variant, tokens, taps[0])
+            prefix = Prefix(variant, tokens, features)
             for width in widths_of(replays.settings, size):
                 levels = max(setting["levels"] for setting in replays.settings if setting["expand"] == width)
                 places = true_places(variant, prefix, tokens, roots, width, levels)
@@ -198,8 +201,9 @@ def simulate_eagle3(config: Config, teacher: Teacher, texts: list[Text], out: Pa
     return facts | ({"grid": replays.facts(details=False)[len(named) :]} if grid else {})
 
 
-def smaller_vocabularies(model: Eagle3, order: np.ndarray) -> dict[int, Eagle3]:
-    sizes = [size for size in GRID_VOCABULARIES if size < len(model.ids)]
+def smaller_vocabularies(model: DraftLayer, order: list[int], common: int) -> dict[int, DraftLayer]:
+    """By their sizes. `common` is that of EAGLE-3 heads, at which other kinds can be compared with them."""
+    sizes = [size for size in sorted({*GRID_VOCABULARIES, common}) if size < len(model.ids)]
     return {size: restricted(model, order[:size]) for size in sizes} | {len(model.ids): model}
 
 
@@ -232,23 +236,21 @@ def lengths_of(table: dict, setting: dict) -> np.ndarray:
     return table[setting["vocabulary"], setting["expand"]][:, NODES.index(setting["nodes"]), :, setting["levels"] - 1]
 
 
-def restricted(model: Eagle3, kept: np.ndarray) -> Eagle3:
-    """The same head speaking fewer tokens: what --draft-vocab does."""
+def restricted(model: DraftLayer, kept: list[int]) -> DraftLayer:
+    """The same head speaking fewer tokens: what --draft-vocab does. The output matrix may be its own or the teacher's."""
     rows = torch.isin(model.ids, torch.as_tensor(kept, device=model.ids.device)).nonzero().squeeze(1)
     smaller = copy.copy(model)
-    smaller._parameters = dict(model._parameters) | {
-        "lm_head": torch.nn.Parameter(model.lm_head[rows], requires_grad=False)
-    }
-    smaller._buffers = dict(model._buffers) | {"ids": model.ids[rows]}
+    smaller._parameters = {name: value for name, value in model._parameters.items() if name != "lm_head"}
+    smaller._buffers = dict(model._buffers) | {"ids": model.ids[rows], "lm_head": model.lm_head[rows]}
     return smaller
 
 
 def rank_counts(
-    model: Eagle3, tokens: torch.Tensor, taps: torch.Tensor, roots: torch.Tensor, depths: int
+    model: DraftLayer, tokens: torch.Tensor, features: torch.Tensor, roots: torch.Tensor, depths: int
 ) -> np.ndarray:
     """[depths, TOP + 1]: how often the true token has each rank; the last column is everything behind."""
     counts = np.zeros((depths, TOP + 1), np.int64)
-    for depth, a in enumerate(model.unrolled(tokens[None], taps[None], depths, roots - 1)):
+    for depth, a in enumerate(model.unrolled(tokens[None], features[None], depths, roots - 1)):
         inside = roots + depth + 1 < len(tokens)
         true = tokens[roots[inside] + depth + 1]
         row = torch.searchsorted(model.ids, true).clamp(max=len(model.ids) - 1)
@@ -266,9 +268,9 @@ def ranks_of(logits: torch.Tensor, column: torch.Tensor) -> torch.Tensor:
 # Medusa
 
 
-def simulate_medusa(config: Config, teacher: Teacher, texts: list[Text], out: Path) -> dict:
+def simulate_medusa(config: Config, kind: str, teacher: Teacher, texts: list[Text], out: Path) -> dict:
     model = load_exported_medusa(out, teacher)
-    progress, all_ranks = Progress("simulate medusa", len(texts)), []
+    progress, all_ranks = Progress(f"simulate {kind}", len(texts)), []
     for done, text in enumerate(texts, 1):
         all_ranks.append(medusa_ranks(model, teacher, text))
         progress.show(done)

@@ -1,4 +1,4 @@
-"""Attention of an unrolled EAGLE-3 step: a causal part over the text and a short diagonal part over the path.
+"""Attention of an unrolled step of an EAGLE head: a causal part over the text and a short diagonal part over the path.
 
 The query of step s at index t sees the keys of step 0 at indices up to t and the keys of steps 1..s at index t, all in
 one softmax. The causal part is ordinary attention; the diagonal part is s dot products a query. They are joined by

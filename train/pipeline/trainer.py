@@ -1,6 +1,6 @@
-"""The training loop of both kinds of heads: `main(config, "eagle3")` and `main(config, "medusa")`.
+"""The training loop of all kinds of heads: `main(config, "eagle3")`, "eagle2" and "medusa".
 
-WORK/eagle3 and WORK/medusa hold `checkpoint.pt` (everything needed to go on: parameters, optimiser, step, random
+A folder of that name in WORK holds `checkpoint.pt` (everything needed to go on: parameters, optimiser, step, random
 state), `metrics.jsonl` (one line every log_every steps) and `curves.svg`. A checkpoint replaces the one before in one
 move, so a run may be killed at any time; calling it again goes on from the last one and gives the same parameters, bit
 for bit on a CPU, as if nothing had happened. Batches depend on the step only.
@@ -22,9 +22,9 @@ import torch.distributed
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from . import eagle2, eagle3
 from .config import Config, InputError, digest
 from .data import Batches, Sequences, load_training_sequences
-from .eagle3 import Eagle3, shape_of
 from .labels import label_rows, make_labels
 from .medusa import Medusa
 from .plot import write_curves
@@ -50,7 +50,7 @@ class Eagle3Task:
         self.section = config.eagle3
         self.teacher = teacher
         ids = torch.as_tensor(load_vocabulary(config).ids, device=teacher.embedding.device)
-        self.model = Eagle3(shape_of(config, teacher), teacher.embedding.detach(), ids).to(ids.device)
+        self.model = eagle3.Eagle3(eagle3.shape_of(config, teacher), teacher.embedding.detach(), ids).to(ids.device)
         self.steps = config.eagle3.unroll
 
     def initialise(self, batch: dict[str, torch.Tensor], seed: int) -> None:
@@ -61,6 +61,32 @@ class Eagle3Task:
         last, taps = self.teacher.features(batch["tokens"], self.model.shape.taps)
         labels = make_labels(self.teacher, last, batch, self.model.ids)
         return batch["tokens"], taps, labels, self.section.loss_decay
+
+
+class Eagle2Task:
+    """An EAGLE-2 head and how a batch becomes its inputs."""
+
+    def __init__(self, config: Config, teacher: Teacher):
+        self.section = config.eagle2
+        self.teacher = teacher
+        embedding, output = teacher.embedding.detach(), teacher.lm_head_weight.detach()
+        self.model = eagle2.Eagle2(eagle2.shape_of(config, teacher), embedding, output).to(output.device)
+        self.steps = self.section.unroll
+
+    def initialise(self, batch: dict[str, torch.Tensor], seed: int) -> None:
+        features, answer = self.model.features_of(self.teacher, batch["tokens"]), batch["answer"][:, 1:]
+        self.model.initialise(batch["tokens"][:, 1:][answer], features[:, 1:][answer], seed)
+
+    def inputs(self, batch: dict[str, torch.Tensor]) -> tuple:
+        section = self.section
+        last, _ = self.teacher.features(batch["tokens"], ())
+        labels = make_labels(self.teacher, last, batch, None)
+        if section.best_tokens:
+            eagle2.count_best_again(labels, section.best_tokens, section.best_weight / section.token_weight)
+        features = self.teacher.final_norm(last)
+        wanted = features.flatten(0, 1).index_select(0, batch["rows"])
+        noisy = eagle2.with_noise(features, batch["valid"], section.noise) if section.noise else features
+        return batch["tokens"], noisy, labels, wanted, section.loss_decay, section.token_weight
 
 
 class MedusaTask:
@@ -82,7 +108,7 @@ class MedusaTask:
         return self.teacher.final_norm(last), labels, self.section.loss_decay
 
 
-TASKS = {"eagle3": Eagle3Task, "medusa": MedusaTask}
+TASKS = {"eagle3": Eagle3Task, "eagle2": Eagle2Task, "medusa": MedusaTask}
 
 
 # Batches

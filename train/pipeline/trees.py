@@ -1,4 +1,4 @@
-"""Which trees to draft: static ones for Medusa, sizes of dynamic ones for EAGLE-3, from what `simulate` recorded.
+"""Which trees to draft: static ones for Medusa, sizes of dynamic ones for EAGLE, from what `simulate` recorded.
 
 Static trees. The value of a node is how often the true text passes through it: the share of positions where head 0
 ranks its token c1, head 1 ranks its token c2, and so on. Heads are not independent, so these joint frequencies are
@@ -11,15 +11,15 @@ Dynamic trees. The best setting gives the most tokens for each second of a round
 
 with times from the files of trees.step_costs, each what `espalier bench --json --draft eagle3` printed with one
 instruction set, or that cut down to `isa` and `figures`: `step` figures of the teacher, the
-mean of all contexts, and `round_draft`, which trees.draft_levels passes of the head share. A pass of other sizes costs
-more or less in proportion to the weights it reads and to what the teacher takes for as many rows. Without a
-round_draft a pass is taken to cost the share of the teacher's weights that the head reads, without any times all steps
-of the teacher are taken to cost the same.
+mean of all contexts, and `round_draft`, which trees.draft_levels passes of the head share. A pass of other sizes, or of
+the other kind of EAGLE head, costs more or less in proportion to the weights it reads and to what the teacher takes for
+as many rows. Without a round_draft of a head that is exported here a pass is taken to cost the share of the teacher's
+weights that the head reads, without any times all steps of the teacher are taken to cost the same.
 
 WORK/trees/ gets medusa-SIZE.json (lists of paths, best node first) and eagle3-ISA.json, eagle3.json where no instruction
-set is told. Beside the exported heads go
-choices-SIZE.json and choices.json, the one of 16 nodes or the first size that was asked for, and into their config.json
-what the engine should do with them (espalier.suggested, docs/drafters.md), for each instruction set of the step costs.
+set is told, and the same of eagle2. Beside the exported heads go choices-SIZE.json and choices.json, the one of 16
+nodes or the first size that was asked for, and into their config.json what the engine should do with them
+(espalier.suggested, docs/drafters.md), for each instruction set of the step costs.
 """
 
 import heapq
@@ -34,6 +34,7 @@ from .files import read_arrays, read_json, write_json
 from .head_files import exported_kinds, out_folder, simulation_file, simulation_of
 from .teacher import source_bytes
 
+EAGLE = {"eagle3": "EAGLE-3", "eagle2": "EAGLE-2"}  # kinds with dynamic trees
 DEFAULT_SIZE = 16
 SUGGESTIONS = 5
 CHEAPEST_DRAFT = 0.02  # of a step of one row: a head pass never costs less than its launches
@@ -49,13 +50,14 @@ def main(config: Config) -> None:
         if found[kind] is None:
             got = "those of other weights" if path.exists() else "nothing"
             raise InputError(f"{path}: expected figures of the exported head, got {got}; run the step simulate")
-        if kind == "eagle3" and "grid" not in found[kind]:
+        if kind in EAGLE and "grid" not in found[kind]:
             raise InputError(f"{path}: expected a grid, got none; run the step simulate with simulate.grid = true")
     if "medusa" in kinds:
         ranks = simulation_file(config, "medusa").with_name("medusa_ranks.npz")
         write_static_trees(config, read_arrays(ranks, "ranks")[0])
-    if "eagle3" in kinds:
-        suggest(config, found["eagle3"])
+    heads = {kind: head_weights(config, kind) for kind in kinds if kind in EAGLE}
+    for kind in heads:
+        suggest(config, kind, heads, found[kind]["grid"])
 
 
 # Static trees
@@ -115,7 +117,7 @@ def expected_gain(ranks: np.ndarray, choices: list[list[int]]) -> float:
 
 @dataclass
 class HeadWeights:
-    """What a pass of an EAGLE-3 head reads, for machines whose time goes into reading weights."""
+    """What a pass of an EAGLE head reads, for machines whose time goes into reading weights."""
 
     layer: int  # weights besides the output matrix
     hidden: int
@@ -133,16 +135,18 @@ class HeadWeights:
 class StepCosts:
     """Seconds of passes by rows: linear between measured numbers of rows, in proportion beyond them."""
 
-    def __init__(self, figures: list[dict], trees: TreesConfig, head: HeadWeights):
+    def __init__(self, figures: list[dict], trees: TreesConfig, head: HeadWeights, measured: HeadWeights | None):
+        """measured: the head of the round_draft figures; None where it is not known, and they say nothing."""
         self.steps = mean_by_rows(figures, "step") or {1: 1.0}
         self.measured_rows = trees.draft_expand
-        rounds = mean_by_rows(figures, "round_draft")
+        rounds = mean_by_rows(figures, "round_draft") if measured else {}
         self.pass_seconds = (
             sum(rounds.values()) / len(rounds) / trees.draft_levels
             if rounds
             else max(head.share_of_teacher, CHEAPEST_DRAFT) * self.verify(self.measured_rows)
         )
         self.head = head
+        self.measured = (measured or head).read((measured or head).vocabulary)
 
     def verify(self, rows: int) -> float:
         return interpolated(self.steps, rows)
@@ -150,7 +154,7 @@ class StepCosts:
     def draft(self, rows: int, vocabulary: int) -> float:
         """A pass of the head over `rows` nodes."""
         of_rows = self.verify(rows) / self.verify(self.measured_rows)
-        return self.pass_seconds * of_rows * self.head.read(vocabulary) / self.head.read(self.head.vocabulary)
+        return self.pass_seconds * of_rows * self.head.read(vocabulary) / self.measured
 
 
 def mean_by_rows(figures: list[dict], name: str) -> dict[int, float]:
@@ -174,6 +178,7 @@ class Measurement:
 
     figures: list[dict]
     isa: str
+    drafter: str = "eagle3"
 
 
 def read_measurements(paths: list[str]) -> list[Measurement]:
@@ -194,33 +199,36 @@ def read_measurement(path: str) -> Measurement:
     figures = content.get("figures") if isinstance(content, dict) else None
     if not isinstance(figures, list) or not any(isinstance(f, dict) and f.get("name") == "step" for f in figures):
         raise InputError(f'{path}: expected a list "figures" with at least one named "step", got {str(content)[:60]!r}')
-    return Measurement([figure for figure in figures if isinstance(figure, dict)], str(content.get("isa") or ""))
+    figures = [figure for figure in figures if isinstance(figure, dict)]
+    return Measurement(figures, str(content.get("isa") or ""), str(content.get("draft") or "eagle3"))
 
 
-def head_weights(config: Config) -> HeadWeights:
-    head = read_json(out_folder(config, "eagle3") / "config.json")
+def head_weights(config: Config, kind: str) -> HeadWeights:
+    head = read_json(out_folder(config, kind) / "config.json")
     h, f = head["hidden_size"], head["intermediate_size"]
     rows = (head["num_attention_heads"] + 2 * head["num_key_value_heads"]) * head["head_dim"]
-    layer = 2 * h * rows + h * head["num_attention_heads"] * head["head_dim"] + 3 * h * f
-    return HeadWeights(layer, h, head["draft_vocab_size"], source_bytes(Path(config.teacher.path)))
+    entering = h * (2 * h + rows) if kind == "eagle2" else 2 * h * rows  # fc in every pass, or a wider input
+    layer = entering + h * head["num_attention_heads"] * head["head_dim"] + 3 * h * f
+    vocabulary = head.get("draft_vocab_size", head["vocab_size"])
+    return HeadWeights(layer, h, vocabulary, source_bytes(Path(config.teacher.path)))
 
 
-def suggest(config: Config, found: dict) -> None:
+def suggest(config: Config, kind: str, heads: dict[str, HeadWeights], grid: list[dict]) -> None:
     """Prints and writes the fastest settings of the grid, and tells the head's config.json."""
-    head, deepest = head_weights(config), max(setting["levels"] for setting in found["grid"])
+    head, deepest = heads[kind], max(setting["levels"] for setting in grid)
     for measured in read_measurements(config.trees.step_costs):
-        rated = rate(found["grid"], StepCosts(measured.figures, config.trees, head))
-        write_json(config.heads_folder / "trees" / ("-".join(filter(None, ("eagle3", measured.isa))) + ".json"), rated)
+        rated = rate(grid, StepCosts(measured.figures, config.trees, head, heads.get(measured.drafter)))
+        write_json(config.heads_folder / "trees" / ("-".join(filter(None, (kind, measured.isa))) + ".json"), rated)
         where = f" on {measured.isa}" if measured.isa else ""
         for setting in rated[:SUGGESTIONS]:
             print(
-                f"trees: EAGLE-3{where}, "
+                f"trees: {EAGLE[kind]}{where}, "
                 "M={nodes}, {levels} levels, K={expand}, vocabulary {vocabulary}: tau {tau:.3f}, "
                 "{speedup:.2f} times plain decoding".format(**setting),
                 flush=True,
             )
         suggestion = suggestion_of(rated[0], head.vocabulary, deepest, config.trees)
-        write_suggestion(config, "eagle3", suggestion, measured.isa)
+        write_suggestion(config, kind, suggestion, measured.isa)
 
 
 def rate(grid: list[dict], costs: StepCosts) -> list[dict]:
@@ -256,7 +264,7 @@ def write_suggestion(config: Config, kind: str, suggestion: dict, isa: str) -> N
     path = out_folder(config, kind) / "config.json"
     head = read_json(path)
     suggested = head.setdefault("espalier", {}).setdefault("suggested", {})
-    with_ngram = kind == "eagle3" and config.trees.suggest_ngram
+    with_ngram = kind in EAGLE and config.trees.suggest_ngram
     suggested["drafters"] = [kind, "ngram"] if with_ngram else [kind]
     if isa:
         suggested.setdefault("isa", {})[isa] = suggestion

@@ -51,6 +51,12 @@ def load_vocabulary(config: Config) -> Vocabulary:
     )
 
 
+def whole_order(config: Config, size: int) -> np.ndarray:
+    """All of the teacher's `size` tokens in the order of order.json, for heads that can say any of them."""
+    (control_ids,) = read_arrays(config.folder / "prepared" / "prompts.npz", "control_ids")
+    return choose(token_counts(load_sequences(config, "train"), size), control_ids, size).order
+
+
 def main(config: Config) -> None:
     folder = vocabulary_folder(config)
     if (folder / "report.json").exists():

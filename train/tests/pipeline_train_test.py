@@ -37,6 +37,7 @@ from heads.teachers import read_teacher
 from pipeline import card, export, labels, plot, simulate, soft_loss, step_attention, trainer, trees
 from pipeline.config import (
     Config,
+    Eagle2Config,
     Eagle3Config,
     ExportConfig,
     InputError,
@@ -82,6 +83,7 @@ def make_config(folder: Path, **eagle3) -> Config:
         prepare=PrepareConfig(["prompts.jsonl"]),
         vocabulary=VocabularyConfig(VOCABULARY),
         eagle3=Eagle3Config(**({"taps": TAPS, "unroll": 3} | training | eagle3)),
+        eagle2=Eagle2Config(**({"unroll": 3} | training)),
         medusa=MedusaConfig(**({"heads": 3, "blocks": 2} | training)),
         export=ExportConfig(dtype="float32"),
         simulate=SimulateConfig(depths=3),
@@ -114,6 +116,25 @@ def write_data(config: Config) -> None:
     np.save(vocabulary / "ids.npy", chosen)
     write_json(vocabulary / "order.json", random.permutation(chosen).tolist())
     write_json(vocabulary / "report.json", {})
+
+
+def ask_engine(*arguments):
+    """What the program prints with --json."""
+    command = [str(ENGINE), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, f"{' '.join(command)}: {done.stderr}"
+    return json.loads(done.stdout)
+
+
+def replayed(text, lengths):
+    """Accept lengths round by round. The engine drafts no further than the answer may go, which the end of the text
+    does here."""
+    ((begin, end),) = text.answers
+    root, rounds = begin, []
+    while root < end - 1:
+        rounds.append(min(int(lengths[root - begin]), end - 2 - root))
+        root += rounds[-1] + 1
+    return rounds
 
 
 class Scratch(unittest.TestCase):
@@ -207,7 +228,7 @@ class StepAttention(unittest.TestCase):
         answer[:, :10] = False
         answer[1, 50:] = False
         expected = self.gradients(task, tokens, answer, autocast=False)
-        with unittest.mock.patch("pipeline.eagle3.step_attention", step_attention.joined_attention):
+        with unittest.mock.patch("pipeline.draft_layer.step_attention", step_attention.joined_attention):
             joined = self.gradients(task, tokens, answer, autocast=False)
             rounded = self.gradients(task, tokens, answer, autocast=True)
         for name, a, b, c in zip(dict(task.model.named_parameters()), expected, joined, rounded):
@@ -376,7 +397,9 @@ class Trained(Scratch):
     def exported_again(self, **settings):
         """The same heads, exported to a folder of this test."""
         config = copy.deepcopy(self.config)
-        config.export = ExportConfig(str(self.folder / "eagle3"), str(self.folder / "medusa"), "float32", **settings)
+        config.export = ExportConfig(
+            out_eagle3=str(self.folder / "eagle3"), out_medusa=str(self.folder / "medusa"), dtype="float32", **settings
+        )
         quietly(export.main, config)
         return config
 
@@ -540,7 +563,7 @@ class Trained(Scratch):
         self.assertEqual((text.tokens.tolist(), text.answers), ([5, 6, 7, 8, 9, 10, 11], [(3, 7)]))
         config = copy.deepcopy(self.config)
         config.work = str(self.folder)
-        config.export = ExportConfig(str(self.eagle3), str(self.medusa), "float32")
+        config.export = ExportConfig(out_eagle3=str(self.eagle3), out_medusa=str(self.medusa), dtype="float32")
         config.simulate.turns, config.simulate.grid = [str(self.folder / "turns.json")], False
         quietly(simulate.main, config)
         found = json.loads((self.folder / "simulate-turns" / "eagle3.json").read_text())
@@ -550,7 +573,7 @@ class Trained(Scratch):
         write_json(self.folder / "turns.json", [{"prompt": [5, 6, 7], "tokens": [8, 9, 10, 11]}])
         config = copy.deepcopy(self.config)
         config.work = str(self.folder)
-        config.export = ExportConfig(str(self.eagle3), str(self.medusa), "float32")
+        config.export = ExportConfig(out_eagle3=str(self.eagle3), out_medusa=str(self.medusa), dtype="float32")
         config.simulate.turns, config.simulate.grid = [str(self.folder / "turns.json")], False
         cards = [folder / "README.md" for folder in (self.eagle3, self.medusa)]
         before = [card.read_text() for card in cards]
@@ -571,20 +594,14 @@ class Trained(Scratch):
         self.assertEqual((suggested["drafters"], suggested["nodes"]), (["eagle3"], "auto"))
         self.assertIn("| chain of 5 |", (self.eagle3 / "README.md").read_text())
 
-    def engine(self, *arguments):
-        command = [str(ENGINE), *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-        self.assertEqual(done.returncode, 0, f"{' '.join(command)}: {done.stderr}")
-        return json.loads(done.stdout)
-
     @unittest.skipUnless(ENGINE.exists(), "no engine: build it or set ESPALIER")
     def test_the_engine_loads_every_file_and_accepts_what_the_simulation_says(self):
         model = ("-m", self.config.teacher.path)
         prompt = "the quick brown fox jumps over the lazy dog"
-        tokens = self.engine("tokenize", *model, "--json", prompt)
+        tokens = ask_engine("tokenize", *model, "--json", prompt)
         tokens = [token["id"] if isinstance(token, dict) else token for token in tokens]
         common = ("generate", *model, "--raw", "-n", "60", "--ignore-eos", "--json", "--weights", "f32", "--kv", "f32")
-        plain = self.engine(*common, "--draft", "none", prompt)
+        plain = ask_engine(*common, "--draft", "none", prompt)
         self.assertEqual(plain["prompt_tokens"], len(tokens))
         text = simulate.Text(
             torch.tensor(tokens + plain["tokens"]), [(len(tokens), len(tokens) + len(plain["tokens"]))]
@@ -592,18 +609,18 @@ class Trained(Scratch):
         shape = ("--tree", "dynamic", "--draft-nodes", "16", "--draft-depth", "6", "--draft-expand", "4")
         drafted = {}
         for head in (self.eagle3, self.eagle3 / "head.gguf", self.eagle3 / "head-q8_0.gguf"):
-            drafted[head] = self.engine(*common, "--draft", "eagle3", "--head", str(head), *shape, prompt)
+            drafted[head] = ask_engine(*common, "--draft", "eagle3", "--head", str(head), *shape, prompt)
             self.assertEqual(drafted[head]["tokens"], plain["tokens"])
         quietly(simulate.main, self.config)
         quietly(trees.main, self.config)
         choices = self.medusa / "choices.json"
-        medusa = self.engine(
+        medusa = ask_engine(
             *common, "--draft", "medusa", "--head", str(self.medusa), "--tree", f"static:{choices}", prompt
         )
         self.assertEqual(medusa["tokens"], plain["tokens"])
-        self.assertEqual(drafted[self.eagle3]["accept_lengths"], self.replayed(text, self.eagle3_lengths(text)))
+        self.assertEqual(drafted[self.eagle3]["accept_lengths"], replayed(text, self.eagle3_lengths(text)))
         self.assertEqual(
-            medusa["accept_lengths"], self.replayed(text, self.medusa_lengths(text, json.loads(choices.read_text())))
+            medusa["accept_lengths"], replayed(text, self.medusa_lengths(text, json.loads(choices.read_text())))
         )
 
     def eagle3_lengths(self, text):
@@ -615,16 +632,6 @@ class Trained(Scratch):
     def medusa_lengths(self, text, choices):
         ranks = simulate.medusa_ranks(export.load_exported_medusa(self.medusa, self.teacher), self.teacher, text)
         return simulate.static_rounds(choices, ranks)[0]
-
-    def replayed(self, text, lengths):
-        """Accept lengths round by round. The engine drafts no further than the answer may go, which the end of the text
-        does here."""
-        ((begin, end),) = text.answers
-        root, rounds = begin, []
-        while root < end - 1:
-            rounds.append(min(int(lengths[root - begin]), end - 2 - root))
-            root += rounds[-1] + 1
-        return rounds
 
 
 class Training(Scratch):
@@ -855,10 +862,10 @@ class Trees(unittest.TestCase):
         self.assertEqual(sum(visits[tuple(path)] for path in found), best)
         self.assertEqual(found, trees.best_tree(ranks[:, :2], 9)[:5])  # best first: a smaller tree is its beginning
 
-    def costs(self, figures):
+    def costs(self, figures, measured=None):
         """Of a head of 3,000 weights and 10 for each of 700 tokens, measured with passes of 4 rows and 5 levels."""
         head = trees.HeadWeights(layer=3000, hidden=10, vocabulary=700, teacher_bytes=100_000)
-        return trees.StepCosts(figures, TreesConfig(draft_levels=5, draft_expand=4), head)
+        return trees.StepCosts(figures, TreesConfig(draft_levels=5, draft_expand=4), head, measured or head)
 
     def test_costs_are_interpolated_between_rows_and_follow_the_weights(self):
         steps = ((1, 1.0), (16, 2.5))
@@ -870,6 +877,11 @@ class Trees(unittest.TestCase):
         self.assertAlmostEqual(costs.draft(4, 700), 0.3)
         self.assertAlmostEqual(costs.draft(4, 200), 0.15)  # half of the weights
         self.assertAlmostEqual(costs.draft(6, 700), 0.3 * 1.5 / 1.3)
+
+    def test_a_pass_of_another_head_than_the_measured_one_costs_its_share_of_that(self):
+        figures = [{"name": "step", "rows": 4, "median_seconds": 1.0}, {"name": "round_draft", "median_seconds": 1.5}]
+        measured = trees.HeadWeights(layer=4000, hidden=10, vocabulary=100, teacher_bytes=100_000)
+        self.assertAlmostEqual(self.costs(figures, measured).draft(4, 700), 0.3 * 10_000 / 5_000)
 
     def test_without_times_a_pass_costs_its_share_of_the_weights(self):
         costs = self.costs([])
