@@ -25,6 +25,7 @@ ESPALIER = Path("build/bin/espalier")
 DATA = Path(__file__).resolve().parent / "data"
 MODEL = DATA / "tiny" / "llama2.gguf"  # all f32, rows of 32 and 96
 EAGLE3 = str(DATA / "heads" / "eagle3-full-vocabulary")
+EAGLE2 = str(DATA / "heads" / "eagle2-vicuna")
 TYPES = ("f16", "q8_0", "q4_0", "q4_1")
 CACHE = tempfile.TemporaryDirectory()  # step times are kept here, not in the user's own folder
 
@@ -281,6 +282,7 @@ class Bench(unittest.TestCase):
 
     def test_a_head_drafts_and_none_does_not(self):
         self.assertEqual(self.bench("--head", EAGLE3)[0]["draft"], "eagle3")
+        self.assertEqual(self.bench("--draft", "eagle2", "--head", EAGLE2)[0]["draft"], "eagle2")
         answer, _ = self.bench("--draft", "none")
         self.assertEqual(answer["draft"], "none")
         self.assertFalse([figure for figure in answer["figures"] if figure["name"].startswith("round")])

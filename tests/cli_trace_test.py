@@ -274,6 +274,13 @@ class Traces(RecordTest):
         self.refused("no such file or folder, the model of", "replay", self.trace)
         self.assertIn("identical", self.good("replay", self.trace, "--model", MODEL))
 
+    def test_rounds_of_an_eagle2_head_in_a_named_tree_are_replayed(self):
+        head = str(DATA / "heads" / "eagle2-vicuna")
+        self.generate("--draft", "eagle2", "--head", head, "--tree", "static:eagle1_25")
+        (_, header), *_ = frames_of(self.trace.read_bytes())
+        self.assertEqual(json.loads(header)["configuration"]["draft"]["drafters"], "eagle2")
+        self.assertIn("identical", self.good("replay", self.trace))
+
     def test_another_model_is_refused(self):
         self.generate("--draft", "none")
         self.refused("not the model of", "replay", self.trace, "--model", OTHER_MODEL)

@@ -512,6 +512,12 @@ class Repository(unittest.TestCase):
                 else:
                     self.assertEqual(subprocess.run(["bash", "-n", str(path)]).returncode, 0)
 
+    def test_the_programs_that_run_on_a_gpu_are_built(self):
+        programs = re.search(r"programs=\(([^)]*)\)", (ROOT / "scripts" / "test-cuda").read_text()).group(1).split()
+        files = [*ROOT.glob("tests/**/CMakeLists.txt"), *ROOT.glob("src/**/CMakeLists.txt")]
+        known = set(re.findall(r"espalier_test\((\w+)", "\n".join(file.read_text() for file in files)))
+        self.assertEqual([program for program in programs if program not in known], [])
+
     def test_make_without_a_target_lists_every_public_target(self):
         listed = subprocess.run(["make", "-s", "-C", str(ROOT), "--no-print-directory"], text=True, capture_output=True,
                                 check=True).stdout

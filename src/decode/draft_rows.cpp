@@ -31,7 +31,7 @@ std::int64_t branch_rows(const TreeOptions& tree) {
 std::int64_t most_guesses(const TreeOptions& tree) {
   switch (tree.shape) {
     case TreeShape::chain: return 1;
-    case TreeShape::fixed: return tree.choices->ranks();
+    case TreeShape::fixed: return std::max<std::int64_t>(1, tree.choices->ranks());
     case TreeShape::dynamic: return tree.branch == 0 ? tree.expand : tree.branch;
   }
   return 1;

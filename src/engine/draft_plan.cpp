@@ -64,7 +64,8 @@ void wish_for_shape(const std::string& text, const Places& places, TreeWish& wis
     wish.shape = TreeShape::fixed;
     wish.asked_for_choices = text != "static";
     wish.choices_name = wish.asked_for_choices ? text.substr(kStaticPrefix.size()) : kStaticTree;
-    wish.choices = ChoiceTree::read(find_tree(wish.choices_name, places), {});
+    wish.choices = ChoiceTree::read(
+        wish.asked_for_choices ? find_tree(wish.choices_name, places) : find_named_tree(wish.choices_name, places), {});
   } else if (text != "dynamic") {
     input_error("--tree: expected chain, static, static:NAME, static:FILE or dynamic, got '{}'", text);
   }
@@ -128,7 +129,9 @@ std::string cut_to_drafters(const TreeFacts& facts, TreeWish& wish) {
   if (wanted.ranks() > guesses)
     reasons.push_back(fmt::format("{} guesses below a node, there are {}", wanted.ranks(), guesses));
   if (reasons.empty()) return "";
-  return fmt::format("tree {}: {}: cut to {} rows", wish.choices_name, fmt::join(reasons, ", "), wish.choices->size());
+  const int rows = wish.choices->best(std::min(wish.choices->size(), wish.nodes.value_or(kMaxDraftRows))).size();
+  return fmt::format("tree {}: {}: cut to {} row{}", wish.choices_name, fmt::join(reasons, ", "), rows,
+                     rows == 1 ? "" : "s");
 }
 
 TreeOptions fit(TreeOptions tree, std::int64_t rows, const TreeWish& wish) {

@@ -79,7 +79,7 @@ PlannedTree plan_tree(TreeWish wish, const TreeFacts& facts = {});
 
 // "eagle", which is whatever generation the head has, or one of them.
 inline bool names_eagle(std::string_view drafter) {
-  return drafter.starts_with("eagle");
+  return drafter == "eagle" || drafter == "eagle2" || drafter == "eagle3";
 }
 
 // What the options mean, complete.

@@ -104,7 +104,9 @@ void Drafting::open_given_head(const std::filesystem::path& path) {
   const HeadKind kind = classify_head(files);
   if (!wants(kind))
     input_error("--head {}: a head for --draft {}, got --draft {}", path.string(), espalier::name(kind), name());
-  if (has_head(kind)) input_error("--head {}: the second {} head, expected one", path.string(), spoken_name(kind));
+  if (has_head(kind))
+    input_error("--head {}: a second {} head, expected one", path.string(),
+                kind == HeadKind::medusa ? "Medusa" : "EAGLE");
   load_head(files, kind, plan_.head_options);
 }
 

@@ -90,7 +90,7 @@ TEST_F(DraftingTest, EagleTakesAHeadOfEitherGenerationAndSaysWhich) {
   EXPECT_EQ(remarks.lines.size(), 2u) << "whoever names a generation knows it";
   EXPECT_THAT(refusal({.draft = "eagle3", .heads = {kEagle2}}),
               testing::HasSubstr("a head for --draft eagle2, got --draft eagle3"));
-  EXPECT_THAT(refusal({.draft = "eagle", .heads = {kEagle2, kEagle3}}), testing::HasSubstr("the second EAGLE-3 head"));
+  EXPECT_THAT(refusal({.draft = "eagle", .heads = {kEagle2, kEagle3}}), testing::HasSubstr("a second EAGLE head"));
   EXPECT_THAT(refusal({.draft = "eagle2", .heads = {kEagle2}, .head_options = {"taps=1,2"}}),
               testing::HasSubstr("head option taps: an EAGLE-2 head reads the teacher's last state"));
 }
@@ -100,7 +100,7 @@ TEST_F(DraftingTest, AHeadThatNobodyAskedForIsRefused) {
               testing::HasSubstr("a head for --draft eagle3, got --draft medusa"));
   EXPECT_THAT(refusal({.draft = "eagle3+medusa", .heads = {kEagle3}}),
               testing::HasSubstr("--draft eagle3+medusa: no Medusa head for " + kModel + " in "));
-  EXPECT_THAT(refusal({.draft = "eagle3", .heads = {kEagle3, kEagle3}}), testing::HasSubstr("the second EAGLE-3 head"));
+  EXPECT_THAT(refusal({.draft = "eagle3", .heads = {kEagle3, kEagle3}}), testing::HasSubstr("a second EAGLE head"));
   EXPECT_THAT(refusal({.draft = "medusa", .heads = {kStranger}}), testing::HasSubstr("medusa-b"));
 }
 
@@ -128,6 +128,26 @@ TEST_F(DraftingTest, AStaticTreeThatIsDeeperThanTheHeadsIsCutInOneLine) {
   EXPECT_EQ(tree({.draft = "eagle3", .tree = "static:eagle1_25", .heads = {kEagle3}}).nodes, 26);
   EXPECT_EQ(tree({.draft = "medusa", .heads = {kMedusa}}).depth, 3);
   EXPECT_THAT(remarks.lines, testing::IsEmpty());
+}
+
+TEST_F(DraftingTest, AStaticTreeOfTheRootAloneIsPlainDecoding) {
+  const TemporaryFolder folder;
+  const std::string wide = folder.write("wide.json", "[[300]]").string();
+  const std::vector<std::int32_t> prompt = {5, 6, 7, 5, 6, 7, 5};
+  Batch plain(*engine_.model, engine_.decoder);
+  const GenerateResult expected = plain.generate(prompt, {.max_tokens = 8});
+  for (const auto& [drafter, head] :
+       {std::pair("eagle2", kEagle2), std::pair("eagle3", kEagle3), std::pair("medusa", kMedusa)})
+    for (DraftOptions options :
+         {DraftOptions{.tree = "static:" + kTreeFile, .nodes = 1},
+          DraftOptions{.tree = "static:" + kTreeFile, .depth = 0}, DraftOptions{.tree = "static:" + wide}}) {
+      options.draft = drafter;
+      options.heads = {head};
+      const auto drafting = draft(options);
+      EXPECT_EQ(max_rows(drafting->tree()), 1) << drafter;
+      Batch decoder(*engine_.model, engine_.decoder, drafting->speculation());
+      EXPECT_EQ(decoder.generate(prompt, {.max_tokens = 8}).tokens, expected.tokens) << drafter;
+    }
 }
 
 TEST_F(DraftingTest, ATreeIsHeldToTheLargestStepOfTheDevice) {

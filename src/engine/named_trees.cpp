@@ -42,6 +42,10 @@ std::string no_named_trees(const Places& places) {
 
 fs::path find_tree(const std::string& text, const Places& places) {
   if (text.find('/') != std::string::npos || text.ends_with(kExtension) || is_file(text)) return text;
+  return find_named_tree(text, places);
+}
+
+fs::path find_named_tree(const std::string& text, const Places& places) {
   const std::map<std::string, fs::path> trees = named_trees(places);
   if (const auto found = trees.find(text); found != trees.end()) return found->second;
   if (trees.empty()) input_error("--tree static:{}: no such file, and {}", text, no_named_trees(places));

@@ -14,8 +14,10 @@ std::map<std::string, std::filesystem::path> named_trees(const Places& places);
 // "data/trees is in none of A, B", for when there are none.
 std::string no_named_trees(const Places& places);
 
+// The tree of this name. Throws InputError with the names there are.
+std::filesystem::path find_named_tree(const std::string& name, const Places& places);
 // What `static:TEXT` means: the file at this path, else the tree of this name. A text with a / or that ends in .json is
-// a path, there or not. Throws InputError with the names there are.
+// a path, there or not.
 std::filesystem::path find_tree(const std::string& text, const Places& places);
 
 }  // namespace espalier

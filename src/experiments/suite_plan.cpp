@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/untrusted_text.h"
 #include "decode/draft_tree.h"
+#include "engine/draft_plan.h"
 
 namespace espalier {
 namespace {
@@ -67,7 +68,12 @@ void choose_drafter(const std::string& drafter, DraftOptions& options) {
   const std::string asked = options.draft.value_or("auto");
   options.draft = drafter == "head" ? asked : drafter;
   if (drafter == "head") return;
-  const bool asked_for_it = asked == drafter || asked == drafter + "+ngram" || asked == "ngram+" + drafter;
+  const auto takes = [&](const std::string& name) {
+    return name == drafter || (name == "eagle" && names_eagle(drafter));
+  };
+  const std::size_t plus = asked.find('+');
+  const std::string first = asked.substr(0, plus), second = plus == std::string::npos ? "" : asked.substr(plus + 1);
+  const bool asked_for_it = takes(first) ? second.empty() || second == "ngram" : first == "ngram" && takes(second);
   if (drafter != "ngram" && (asked == "auto" || asked_for_it)) return;
   options.heads.clear();
   options.head_options.clear();

@@ -1,10 +1,11 @@
 #include "model/eagle2_config.h"
 
+#include <fmt/ranges.h>
+
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/json_text.h"
-#include "base/untrusted_text.h"
 #include "model/config_fields.h"
 #include "model/eagle_names.h"
 
@@ -19,13 +20,11 @@ struct OtherNetwork {
 constexpr OtherNetwork kOtherNetworks[] = {
     {"skip_prenorm", false}, {"skip_output_norm", false}, {"add_para_norm", true}, {"layernorms", true}};
 
-void refuse_relatives(const JsonFields& fields) {
+void refuse_other_switches(const JsonFields& fields) {
   for (const auto& [key, value] : kOtherNetworks)
     if (fields.boolean(key, !value) == value)
       input_error("{}: {}: expected {}, got {} (a relative of EAGLE-2 with norms of its own)", fields.file(), key,
                   !value, value);
-  if (const auto activation = fields.string("hidden_act"); activation && *activation != "silu")
-    input_error("{}: hidden_act: expected silu, got {}", fields.file(), in_quotes(*activation));
 }
 
 void refuse_options(const HeadOptions& options) {
@@ -69,7 +68,9 @@ std::int64_t count_kv_heads(const JsonFields& fields, const EagleNames& names, c
                             std::string_view file) {
   constexpr const char* kKeys = "layers.0.self_attn.k_proj.weight";
   const TensorInfo* keys = names.find(kKeys);
-  if (!keys || keys->shape.size() != 2) input_error("{}: tensor {} is missing", file, names.spell(kKeys));
+  if (!keys) input_error("{}: tensor {} is missing", file, names.spell(kKeys));
+  if (keys->shape.size() != 2)
+    input_error("{}: tensor {}: expected a matrix, got [{}]", file, names.spell(kKeys), fmt::join(keys->shape, ", "));
   const std::int64_t rows = keys->shape[0];
   const std::int64_t count = rows / config.head_size;
   if (count < 1 || rows % config.head_size != 0 || config.heads % count != 0)
@@ -86,17 +87,19 @@ EagleConfig read_eagle2_config(const HeadFiles& files, const ModelConfig& teache
   refuse_options(options);
   // vLLM's repackaging nests the layer's fields in `model`, speculators in `transformer_layer_config`.
   const nlohmann::json flat =
-      with_nested(parse_json(files.config, files.config_file), {"model", "transformer_layer_config"});
+      with_nested(parse_json(files.config, files.config_file), {"model", "transformer_layer_config", "eagle_config"});
   const JsonFields fields(flat, files.config_file);
   const EagleNames names(*files.tensors, false);
-  refuse_relatives(fields);
+  refuse_other_switches(fields);
+  refuse_other_layers(fields);
   check_teacher(fields, names, teacher);
   EagleConfig config{.generation = EagleGeneration::second, .taps = {teacher.layers}, .hidden = teacher.hidden};
   config.intermediate = fields.require_integer("intermediate_size", 1, kMaxWidth);
   config.heads = fields.require_integer("num_attention_heads", 1, kMaxWidth);
   config.head_size = read_head_size(fields, config);
   config.kv_heads = count_kv_heads(fields, names, config, files.tensors->description());
-  config.rms_eps = static_cast<float>(fields.require_number("rms_norm_eps"));
+  fields.require_number("rms_norm_eps");
+  config.rms_eps = fields.factor("rms_norm_eps");
   config.fc_bias = names.has("fc.bias");
   for (const char* bias : {"q_proj", "k_proj", "v_proj"})
     config.qkv_bias = config.qkv_bias || names.has("layers.0.self_attn." + std::string(bias) + ".bias");

@@ -25,17 +25,6 @@ bool is_speculators(const Json& config) {
   return (layer != config.end() && layer->is_object() && !layer->empty()) || config.contains("speculators_model_type");
 }
 
-void refuse_variants(const JsonFields& fields) {
-  if (const auto activation = fields.string("hidden_act"); activation && *activation != "silu")
-    input_error("{}: hidden_act: expected silu, got {}", fields.file(), in_quotes(*activation));
-  if (fields.boolean("use_sliding_window", false))
-    input_error("{}: use_sliding_window: expected false, got true", fields.file());
-  if (const Json* types = fields.find("layer_types"); types && types->is_array())
-    for (const Json& type : *types)
-      if (type != "full_attention")
-        input_error("{}: layer_types: expected full_attention, got {}", fields.file(), type.dump());
-}
-
 void check_teacher_field(std::string_view file, std::string_view key, std::int64_t value, std::int64_t expected) {
   if (value != expected) input_error("{}: {}: expected the teacher's {}, got {}", file, key, expected, value);
 }
@@ -94,7 +83,8 @@ void read_sizes(const JsonFields& fields, EagleConfig& config) {
   config.kv_heads = fields.integer("num_key_value_heads", 1, config.heads).value_or(config.heads);
   const auto head_size = fields.integer("head_dim", 1, kMaxWidth);
   config.head_size = head_size ? *head_size : default_head_size(config, fields.file());
-  config.rms_eps = static_cast<float>(fields.require_number("rms_norm_eps"));
+  fields.require_number("rms_norm_eps");
+  config.rms_eps = fields.factor("rms_norm_eps");
   check_shape(config, fields.file());
 }
 
@@ -126,7 +116,7 @@ EagleConfig read_json(const Json& json, std::string_view file, const ModelConfig
   // speculators nests the layer's fields in transformer_layer_config, SpecForge some switches in eagle_config.
   const Json flat = with_nested(json, {"transformer_layer_config", "eagle_config"});
   const JsonFields fields(flat, file);
-  refuse_variants(fields);
+  refuse_other_layers(fields);
   if (const auto hidden = fields.integer("target_hidden_size", 1, kMaxWidth))
     check_teacher_field(file, "target_hidden_size", *hidden, teacher.hidden);
   if (const auto vocabulary = fields.integer("vocab_size", 1, kMaxVocabulary))
@@ -158,6 +148,17 @@ EagleConfig read_gguf(const Gguf& gguf, const ModelConfig& teacher, const HeadOp
 }
 
 }  // namespace
+
+void refuse_other_layers(const JsonFields& fields) {
+  if (const auto activation = fields.string("hidden_act"); activation && *activation != "silu")
+    input_error("{}: hidden_act: expected silu, got {}", fields.file(), in_quotes(*activation));
+  if (fields.boolean("use_sliding_window", false))
+    input_error("{}: use_sliding_window: expected false, got true", fields.file());
+  if (const Json* types = fields.find("layer_types"); types && types->is_array())
+    for (const Json& type : *types)
+      if (type != "full_attention")
+        input_error("{}: layer_types: expected full_attention, got {}", fields.file(), type.dump());
+}
 
 EagleConfig read_eagle_config(const HeadFiles& files, HeadKind kind, const ModelConfig& teacher,
                               const HeadOptions& options) {

@@ -45,6 +45,9 @@ struct EagleConfig {
 EagleConfig read_eagle_config(const HeadFiles& files, HeadKind kind, const ModelConfig& teacher,
                               const HeadOptions& options);
 
+// Other activations and attention in windows: of no generation.
+void refuse_other_layers(const JsonFields& fields);
+
 // The boundaries that the tap ids of a config.json mean for a teacher of so many layers; none: the default taps. Ids
 // are either boundaries or outputs of layers, and no file says which: an id equal to the number of layers can only be a
 // boundary; otherwise a first id of 1 marks outputs of layers.

@@ -24,7 +24,7 @@ class EagleNames {
   std::string spell(std::string_view canonical) const;
   // Null when there is no such tensor.
   const TensorInfo* find(std::string_view canonical) const;
-  // Tables, and tensors of the teacher that speculators leaves in its files.
+  // Of EAGLE-3: tables, and tensors of the teacher that speculators leaves in its files.
   bool beside_the_weights(std::string_view spelled) const;
   // By the names: files contradict themselves about the number of layers.
   std::int64_t layers() const { return layers_; }

@@ -54,9 +54,9 @@ class EagleReader {
 
   void refuse_unknown_tensors() const {
     for (std::string_view name : reader_.unread())
-      if (!compared_.contains(name) && !names_.beside_the_weights(name))
+      if (third() ? !names_.beside_the_weights(name) : !compared_.contains(name))
         input_error("{}: tensor {} is unknown, expected the tensors of an EAGLE-{} head", source_.description(),
-                    in_quotes(name), config_.generation == EagleGeneration::third ? 3 : 2);
+                    in_quotes(name), third() ? 3 : 2);
   }
 
   // A copy of what the teacher has.
@@ -68,6 +68,7 @@ class EagleReader {
   }
 
  private:
+  bool third() const { return config_.generation == EagleGeneration::third; }
   HeadRows head_rows(std::int64_t heads) const {
     return {.heads = heads, .head_size = config_.head_size, .interleaved = interleaved_};
   }

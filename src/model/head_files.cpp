@@ -149,7 +149,6 @@ struct Relative {
   std::string_view network;
 };
 constexpr Relative kRelatives[] = {
-    {"eh_proj.weight", "a module for multi-token prediction (MTP)"},
     {"enorm.weight", "a head with norms on both halves"},
     {"hnorm.weight", "a head with norms on both halves"},
     {"embedding_layernorm.weight", "a head of speculators with layernorms"},
@@ -157,7 +156,18 @@ constexpr Relative kRelatives[] = {
     {"layers.0.input_layernorm.weight", "a head with a norm before its first layer"},
     {"norm.weight", "a head with a norm before its output matrix"},
     {"token_map", "a head with a vocabulary of its own"},
+    {"d2t", "a head with a vocabulary of its own"},
+    {"t2d", "a head with a vocabulary of its own"},
 };
+
+constexpr std::string_view kPredictionModules[] = {"eh_proj.weight", "mtp.fc.weight", "input_proj.weight"};
+
+void refuse_prediction_modules(const EagleNames& names, std::string_view where) {
+  for (std::string_view tensor : kPredictionModules)
+    if (names.has(tensor))
+      input_error("{}: {}: a module for multi-token prediction (MTP) is not supported, expected {}", where,
+                  names.spell(tensor), kExpected);
+}
 
 void refuse_relatives(const EagleNames& names, std::string_view where) {
   for (const auto& [tensor, network] : kRelatives)
@@ -192,9 +202,12 @@ HeadKind classify_eagle(const HeadFiles& files) {
   if (!second && aux && *aux == false)
     input_error("{}: use_aux_hidden_state: expected true, got false (a head on the last hidden state alone)",
                 files.config_file);
-  if (!fc && !names.has("eh_proj.weight")) input_error("{}: fc.weight is missing, expected {}", where, kExpected);
+  refuse_prediction_modules(names, where);
+  if (!fc) input_error("{}: fc.weight is missing, expected {}", where, kExpected);
   if (normed) return HeadKind::eagle3;
-  if (second || !fc) refuse_relatives(names, where);
+  if (fc->shape.size() != 2)
+    input_error("{}: {}: expected a matrix, got [{}]", where, fc->name, fmt::join(fc->shape, ", "));
+  if (second) refuse_relatives(names, where);
   if (!second) input_error("{}: layers.0.hidden_norm.weight is missing, expected an EAGLE-3 head", where);
   if (!has_shape(query, hidden))
     input_error("{}: {}: expected a matrix of {} columns, as an EAGLE-2 head has behind fc.weight [{}]", where,

@@ -198,12 +198,14 @@ TEST(ClassifyHead, KnowsEagle2ByItsFusionOfTwoHalvesWithoutASecondNorm) {
             HeadKind::eagle2);
   for (const char* relative :
        {"enorm.weight", "hnorm.weight", "embedding_layernorm.weight", "pre_lm_head_layernorm.weight", "norm.weight",
-        "layers.0.input_layernorm.weight", "transformer.input_layernorm.weight", "token_map"})
+        "layers.0.input_layernorm.weight", "transformer.input_layernorm.weight", "token_map", "d2t", "t2d"})
     EXPECT_THAT(head_refusal({fc, query, {relative}}),
                 ::testing::AllOf(HasSubstr(std::string(relative) + ": a head "),
                                  HasSubstr("is not supported, expected an EAGLE-2 head")))
         << relative;
-  EXPECT_THAT(head_refusal({{"eh_proj.weight", {2, 4}}, query}), HasSubstr("a module for multi-token prediction"));
+  for (const char* module : {"eh_proj.weight", "mtp.fc.weight", "input_proj.weight"})
+    EXPECT_THAT(head_refusal({{module, {2, 4}}, query}), HasSubstr("a module for multi-token prediction")) << module;
+  EXPECT_THAT(head_refusal({{"fc.weight", {8}}, query}), HasSubstr("fc.weight: expected a matrix, got [8]"));
 }
 
 TEST(ClassifyHead, RefusesRelativesByName) {

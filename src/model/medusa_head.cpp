@@ -97,7 +97,7 @@ MedusaHead::MedusaHead(const Transformer& teacher, const HeadFiles& files, const
   const TensorSource& source = *files.tensors;
   const std::int64_t vocabulary = teacher.config().vocabulary;
   if (classify_head(files) != HeadKind::medusa)
-    input_error("{}: an EAGLE-3 head, expected Medusa heads", source.description());
+    input_error("{}: an EAGLE head, expected Medusa heads", source.description());
   const MedusaLayout layout(source);
   const Settings settings = layout.is_vllm() ? read_settings(files, vocabulary) : Settings{vocabulary};
   WeightReader read(*device_, source, options.weights, OddRows::keep_as_stored);

@@ -340,7 +340,7 @@ TEST_F(MedusaHeadTest, RefusesWhatTheLayoutHasNoPlaceFor) {
 TEST_F(MedusaHeadTest, RefusesAnEagleHead) {
   HeadFile eagle;
   eagle.matrix("fc.weight", 4, 12, 1).vector("midlayer.hidden_norm.weight", 4, 1);
-  EXPECT_THAT(refusal(eagle), HasSubstr("an EAGLE-3 head, expected Medusa heads"));
+  EXPECT_THAT(refusal(eagle), HasSubstr("an EAGLE head, expected Medusa heads"));
 }
 
 // --- names alone

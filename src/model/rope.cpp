@@ -92,18 +92,25 @@ double yarn_amplitude(double factor, double scale = 1) {
   return factor <= 1 ? 1 : 0.1 * scale * log_f64(factor) + 1;
 }
 
-void check_yarn_base(std::string_view file, double theta) {
+void check_yarn(const YarnScaling& scaling, double theta, std::string_view file) {
   if (!(theta > 1)) input_error("{}: rope_theta {}: expected more than 1 with rope of type yarn", file, theta);
+  if (scaling.factor < 1) input_error("{}: factor: expected 1 or more, got {}", file, scaling.factor);
+  if (scaling.slow > scaling.fast)
+    input_error("{}: beta_slow {}: expected at most beta_fast {}", file, scaling.slow, scaling.fast);
 }
 
-double at_least_one(const JsonFields& rope, const char* key) {
-  const double value = rope.require_number(key);
-  if (value < 1) input_error("{}: {}: expected 1 or more, got {}", rope.file(), key, value);
-  return value;
+// Angles that cosine and sine can take, of any position.
+void check_rope(const Rope& rope, std::string_view file) {
+  constexpr float kMost = 1 << 4;  // times 2^26 positions
+  for (float frequency : rope.inverse_frequencies)
+    if (!(frequency >= 0 && frequency <= kMost))
+      input_error("{}: rope: expected angles of 0 to {} a position, got {}", file, kMost, frequency);
+  if (!std::isnormal(rope.amplitude) || rope.amplitude < 0)
+    input_error("{}: rope: expected an amplitude above 0 that float32 holds, got {}", file, rope.amplitude);
 }
 
 YarnScaling read_yarn_scaling(const JsonFields& fields, const JsonFields& rope) {
-  YarnScaling scaling{.factor = at_least_one(rope, "factor")};
+  YarnScaling scaling{.factor = rope.require_number("factor")};
   const auto original = rope.number("original_max_position_embeddings");
   const auto context = original ? original : fields.number("max_position_embeddings");
   if (!context)
@@ -113,8 +120,6 @@ YarnScaling read_yarn_scaling(const JsonFields& fields, const JsonFields& rope) 
   scaling.fast = rope.number("beta_fast").value_or(scaling.fast);
   scaling.slow = rope.number("beta_slow").value_or(scaling.slow);
   scaling.whole = rope.boolean("truncate", true);
-  if (scaling.slow > scaling.fast)
-    input_error("{}: beta_slow {}: expected at most beta_fast {}", rope.file(), scaling.slow, scaling.fast);
   return scaling;
 }
 
@@ -141,24 +146,57 @@ void divide_by_rope_factors(const Gguf& gguf, std::vector<float>& frequencies) {
   }
 }
 
-// What a type of scaling makes of plain frequencies.
-void scale(const std::string& type, const JsonFields& fields, const JsonFields& scaling, double theta,
-           std::int64_t head_size, const RopeReading& reading, Rope& rope) {
+// Plain frequencies, and what they belong to.
+struct PlainRope {
+  double theta = 0;
+  std::int64_t head_size = 0;
+  bool of_head = false;
+};
+
+// What a type of scaling makes of them.
+void scale(const std::string& type, const JsonFields& fields, const JsonFields& scaling, const PlainRope& plain,
+           Rope& rope) {
   if (type == "linear") {
     scale_linear(scaling.require_number("factor"), rope.inverse_frequencies);
   } else if (type == "llama3") {
     scale_llama3(read_llama3_scaling(scaling), rope.inverse_frequencies);
-  } else if (type == "yarn" && reading.of_head) {
-    check_yarn_base(fields.file(), theta);
+  } else if (type == "yarn" && plain.of_head) {
     const YarnScaling yarn = read_yarn_scaling(fields, scaling);
-    scale_yarn(yarn, theta, head_size, rope.inverse_frequencies);
+    check_yarn(yarn, plain.theta, fields.file());
+    scale_yarn(yarn, plain.theta, plain.head_size, rope.inverse_frequencies);
     rope.amplitude = static_cast<float>(read_yarn_amplitude(scaling, yarn.factor));
-  } else if (type == "dynamic" && reading.of_head) {
-    at_least_one(scaling, "factor");
+  } else if (type == "dynamic" && plain.of_head) {
+    if (const double factor = scaling.require_number("factor"); factor < 1)
+      input_error("{}: factor: expected 1 or more, got {}", fields.file(), factor);
   } else {
     input_error("{}: rope type {} is not supported, expected default, linear{} or llama3", fields.file(), type,
-                reading.of_head ? ", dynamic, yarn" : "");
+                plain.of_head ? ", dynamic, yarn" : "");
   }
+}
+
+void scale(const std::string& type, const GgufFields& fields, const PlainRope& plain, Rope& rope) {
+  if (type == "none") return;
+  if (type == "linear") {
+    scale_linear(fields.require_number("rope.scaling.factor"), rope.inverse_frequencies);
+  } else if (type == "yarn" && plain.of_head) {
+    YarnScaling yarn{.factor = fields.require_number("rope.scaling.factor"),
+                     .original_context = fields.require_number("rope.scaling.original_context_length")};
+    yarn.fast = fields.number("rope.scaling.yarn_beta_fast").value_or(yarn.fast);
+    yarn.slow = fields.number("rope.scaling.yarn_beta_slow").value_or(yarn.slow);
+    check_yarn(yarn, plain.theta, fields.gguf().description());
+    scale_yarn(yarn, plain.theta, plain.head_size, rope.inverse_frequencies);
+    // llama.cpp multiplies the amplitude with a factor of its own.
+    const double own = fields.number("rope.scaling.yarn_attn_factor").value_or(1);
+    rope.amplitude = static_cast<float>(own * yarn_amplitude(yarn.factor));
+  } else {
+    input_error("{}: rope.scaling.type {} is not supported, expected none{}", fields.gguf().description(), type,
+                plain.of_head ? ", linear or yarn" : " or linear");
+  }
+}
+
+void refuse_partial_rotation(const JsonFields& fields) {
+  if (const auto part = fields.number("partial_rotary_factor"); part && *part != 1.0)
+    input_error("{}: partial_rotary_factor = {}: partial rotation is not supported", fields.file(), *part);
 }
 
 }  // namespace
@@ -169,16 +207,17 @@ Rope read_rope(const JsonFields& fields, std::int64_t head_size, const RopeReadi
   const Json* scaling = parameters ? parameters : fields.find("rope_scaling");
   std::optional<double> said = fields.number("rope_theta");
   std::string type = "default";
+  refuse_partial_rotation(fields);
   if (scaling) {
     const JsonFields rope(*scaling, fields.file());
     if (const auto inner = rope.number("rope_theta")) said = inner;
     type = rope.string("rope_type").value_or(rope.string("type").value_or("default"));
-    if (const auto part = rope.number("partial_rotary_factor"); part && *part != 1.0)
-      input_error("{}: partial_rotary_factor = {}: partial rotation is not supported", fields.file(), *part);
+    refuse_partial_rotation(rope);
   }
-  const double theta = reading.theta.value_or(said.value_or(kDefaultTheta));
-  Rope rope{.inverse_frequencies = plain_frequencies(theta, head_size)};
-  if (type != "default") scale(type, fields, JsonFields(*scaling, fields.file()), theta, head_size, reading, rope);
+  const PlainRope plain{reading.theta.value_or(said.value_or(kDefaultTheta)), head_size, reading.of_head};
+  Rope rope{.inverse_frequencies = plain_frequencies(plain.theta, head_size)};
+  if (type != "default") scale(type, fields, JsonFields(*scaling, fields.file()), plain, rope);
+  check_rope(rope, fields.file());
   return rope;
 }
 
@@ -187,27 +226,11 @@ Rope read_rope(const GgufFields& fields, std::int64_t head_size, const RopeReadi
   if (const auto dims = fields.integer("rope.dimension_count", 1, kMaxWidth); dims && *dims != head_size)
     input_error("{}: rope.dimension_count {}: expected the head size {}", gguf.description(), *dims, head_size);
   const double theta = reading.theta.value_or(fields.number("rope.freq_base").value_or(kDefaultTheta));
+  const PlainRope plain{theta, head_size, reading.of_head};
   Rope rope{.inverse_frequencies = plain_frequencies(theta, head_size)};
   divide_by_rope_factors(gguf, rope.inverse_frequencies);
-  const std::string* type = fields.string("rope.scaling.type");
-  if (!type || *type == "none") return rope;
-  if (*type == "linear") {
-    scale_linear(fields.require_number("rope.scaling.factor"), rope.inverse_frequencies);
-  } else if (*type == "yarn" && reading.of_head) {
-    // llama.cpp multiplies the amplitude with a factor of its own.
-    check_yarn_base(gguf.description(), theta);
-    const double factor = fields.require_number("rope.scaling.factor");
-    scale_yarn({.factor = factor,
-                .original_context = fields.require_number("rope.scaling.original_context_length"),
-                .fast = fields.number("rope.scaling.yarn_beta_fast").value_or(32),
-                .slow = fields.number("rope.scaling.yarn_beta_slow").value_or(1)},
-               theta, head_size, rope.inverse_frequencies);
-    rope.amplitude =
-        static_cast<float>(fields.number("rope.scaling.yarn_attn_factor").value_or(1) * yarn_amplitude(factor));
-  } else {
-    input_error("{}: rope.scaling.type {} is not supported, expected none{}", gguf.description(), *type,
-                reading.of_head ? ", linear or yarn" : " or linear");
-  }
+  if (const std::string* type = fields.string("rope.scaling.type")) scale(*type, fields, plain, rope);
+  check_rope(rope, gguf.description());
   return rope;
 }
 

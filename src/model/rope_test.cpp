@@ -97,6 +97,17 @@ TEST(Rope, WhatNobodyComputesIsRefused) {
   EXPECT_THAT(refusal({{"type", "dynamic"}, {"factor", 2.0}}, false), HasSubstr("dynamic is not supported"));
   EXPECT_THAT(refusal({{"type", "dynamic"}, {"factor", 0.5}}), HasSubstr("factor: expected 1 or more, got 0.5"));
   EXPECT_THAT(refusal({{"rope_type", "yarn"}}), HasSubstr("factor is missing"));
+  for (const Json& config : {Json{{"rope_theta", 1e-300}}, Json{{"rope_theta", 1e-3}}})
+    EXPECT_THAT(complaint([&] { rope_of(nullptr, true, config); }), HasSubstr("expected angles of 0 to 16 a position"));
+  EXPECT_THAT(refusal({{"type", "linear"}, {"factor", 1e-300}}), HasSubstr("expected angles of 0 to 16 a position"));
+  Json loud = yarn();
+  loud["mscale"] = 1e300;
+  loud["mscale_all_dim"] = 1e-300;
+  EXPECT_THAT(refusal(loud), HasSubstr("expected an amplitude above 0 that float32 holds, got inf"));
+  EXPECT_THAT(complaint([] {
+                rope_of(nullptr, true, {{"partial_rotary_factor", 0.5}});
+              }),
+              HasSubstr("partial rotation"));
   Json crossed = yarn();
   crossed["beta_slow"] = 40;
   EXPECT_THAT(refusal(crossed), HasSubstr("beta_slow 40: expected at most beta_fast 32"));

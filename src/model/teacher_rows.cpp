@@ -15,8 +15,7 @@ namespace {
 
 constexpr std::int64_t kRows = 64;
 constexpr std::size_t kBlock = 32;
-constexpr double kFloatError =
-    1.0 / 256;  // twice what rounding to bf16 may change, by which coarser floats are covered
+constexpr double kFloatError = 1.0 / 256;  // twice what rounding to bf16, the coarsest float, may change
 
 int bits_of(DType type) {
   switch (type) {
@@ -82,12 +81,15 @@ void check_rows_of_teacher(Device& device, const TensorInfo& copy, const Teacher
   Difference difference;
   for (std::size_t i = 0; i < chosen.size(); ++i) {
     widen_row(copy.type, copy.bytes.subspan(static_cast<std::size_t>(chosen[i]) * row, row), values);
+    if (!std::ranges::all_of(values, [](float value) { return std::isfinite(value); }))
+      input_error("{}: {}: row {}: expected finite numbers", file, name, chosen[i]);
     difference.add(values, std::span(known).subspan(i * columns, columns), teacher.precision);
   }
   if (difference.square <= difference.allowed) return;
+  const double size = std::max(difference.size, 1e-30);  // a teacher of zeros
   input_error(
       "{}: {}: differs from the teacher's by {:.2g} of its size, expected {:.2g} at most: a head of another teacher",
-      file, name, std::sqrt(difference.square / difference.size), std::sqrt(difference.allowed / difference.size));
+      file, name, std::sqrt(difference.square / size), std::sqrt(difference.allowed / size));
 }
 
 }  // namespace espalier

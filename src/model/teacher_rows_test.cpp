@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 #include <random>
 
 #include "base/float16.h"
@@ -96,8 +97,10 @@ TEST_F(TeacherRows, OfATeacherThatWasTrainedOnAreRefused) {
 TEST_F(TeacherRows, NotANumberIsNoRowOfATeacher) {
   const std::vector<float> own = teacher_matrix(1);
   std::vector<float> broken = own;
-  broken[0] = std::nanf("");
-  EXPECT_NE(complaint_of(broken, DType::f32, bytes_of(own)), "");
+  for (float value : {std::nanf(""), std::numeric_limits<float>::infinity()}) {
+    broken[0] = value;
+    EXPECT_EQ(complaint_of(broken, DType::f32, bytes_of(own)), "head: embed_tokens: row 0: expected finite numbers");
+  }
 }
 
 TEST_F(TeacherRows, MayBeFollowedByPaddingButNotBeFewerOrNarrower) {

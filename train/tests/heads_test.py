@@ -16,10 +16,12 @@ sys.path.insert(0, str(ROOT / "train" / "fixtures"))
 import numpy as np
 import torch
 from heads import eagle2, eagle3
+from heads.catalogue import Variant
 from heads.eagle2 import load_eagle2
 from heads.loading import HeadError, load_head
 from heads.medusa import load_medusa, predict
 from heads.teachers import read_teacher
+from make_heads import EagleGolden, least_eagle2_effect
 from safetensors.torch import load_file
 from transformers import LlamaConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
@@ -197,6 +199,17 @@ class Goldens(unittest.TestCase):
                 drafted = eagle3.draft(copying, features, golden["tokens"], network=eagle2.Forward)
                 expected = teacher.golden["logits"][COMMITTED - 1].expand_as(drafted.logits)
                 self.assert_within(drafted.logits, expected, teacher.golden["bound"], "logits")
+
+    def test_every_trap_that_engines_fell_into_shows_in_the_logits_of_eagle2(self):
+        for entry in ENTRIES:
+            if entry["kind"] != "eagle2":
+                continue
+            with self.subTest(golden=entry["golden"]):
+                teacher = read_teacher(DATA / entry["teacher"])
+                head = load_eagle2(HEADS / entry["head"], teacher, entry["options"])
+                golden = EagleGolden(head, teacher, Variant("", window=entry["window"]), eagle2.Forward)
+                golden.engine_bounds = {"logits": load_file(HEADS / entry["golden"])["bound.engine.logits"].item()}
+                least_eagle2_effect(golden, None)  # asserts that the least of them is many bounds
 
     def test_every_node_carries_one_of_its_parents_best_tokens(self):
         for entry in [e for e in ENTRIES if e["kind"] in LOADERS]:

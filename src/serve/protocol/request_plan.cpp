@@ -7,6 +7,7 @@
 
 #include "base/random.h"
 #include "base/untrusted_text.h"
+#include "engine/draft_plan.h"
 #include "serve/protocol/api_error.h"
 #include "serve/protocol/prompt_tokens.h"
 
@@ -65,13 +66,18 @@ TextOptions shared_options(const RequestFields& fields, const ModelText& text, c
 
 DraftCaps draft_caps(const RequestFields& fields, const ServerSettings& settings) {
   if (!fields.speculation) return {};
-  const SpeculationField& asked = *fields.speculation;
-  for (const std::string& drafter : asked.drafters)
-    if (std::ranges::find(settings.drafters, drafter) == settings.drafters.end())
+  SpeculationField asked = *fields.speculation;
+  for (std::string& drafter : asked.drafters) {
+    const auto loaded = std::ranges::find_if(settings.drafters, [&](const std::string& name) {
+      return name == drafter || (drafter == "eagle" && names_eagle(name));
+    });
+    if (loaded == settings.drafters.end())
       throw invalid_request(
           fmt::format("speculation.draft: expected \"auto\", \"none\" or one of those loaded ({}), got {}",
                       fmt::join(settings.drafters, ", "), in_quotes(drafter)),
           "speculation.draft");
+    drafter = *loaded;
+  }
   if (asked.tree && *asked.tree != TreeShape::chain && *asked.tree != settings.tree)
     throw invalid_request(
         fmt::format("speculation.tree: expected \"chain\" or \"{}\", the trees of this server, got \"{}\"",

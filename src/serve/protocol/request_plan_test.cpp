@@ -185,6 +185,8 @@ TEST_F(RequestPlanTest, SpeculationIsOfWhatIsLoaded) {
                                        "tree": "chain"})")
                              .draft;
   EXPECT_THAT(caps.drafters, ElementsAre("ngram"));
+  EXPECT_THAT(completion(R"("prompt": "a", "speculation": {"draft": "eagle"})").draft.drafters, ElementsAre("eagle3"))
+      << "whichever generation is loaded";
   EXPECT_EQ(caps.nodes, 8);
   EXPECT_EQ(caps.depth, 2);
   EXPECT_EQ(caps.tree, TreeShape::chain);
