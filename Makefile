@@ -7,7 +7,7 @@ export JOBS FUZZ_SECONDS
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo serve build model test test-slow test-fast test-arm test-includes test-tsan test-cuda build-cuda test-train test-report test-page test-clients test-robustness selftest bench fuzz format format-check clean
+.PHONY: help demo serve build model test test-sanitizers test-slow test-fast test-arm test-includes test-tsan test-ascend test-cuda build-cuda test-train test-report test-page test-clients test-robustness selftest bench fuzz format format-check clean
 
 help: ## list what make can do
 	@echo "Espalier: speculation changes the speed, never the text. Start with: make demo"
@@ -27,8 +27,11 @@ build: ## build the program: build/bin/espalier
 model: ## fetch the default model into models/ (98 MB, checked)
 	@scripts/setup model && python3 scripts/fetch_model.py
 
-test: ## what a change has to pass: format, tests, sanitizers, fuzzers, both compilers
+test: ## what a change has to pass: format, all tests, threads under ThreadSanitizer
 	@scripts/test
+
+test-sanitizers: ## the same tests by clang under address and undefined-behaviour sanitizers, and the fuzzers
+	@scripts/test sanitizers
 
 test-slow: ## the tests that take too long for every change
 	@scripts/test slow
@@ -44,6 +47,9 @@ test-includes: ## compile every file alone: what it uses, it includes
 
 test-tsan: ## build the tests of threads with ThreadSanitizer and run them
 	@scripts/test-tsan
+
+test-ascend: ## build and run what holds the Ascend device to its rules, on a fake of its API
+	@scripts/test-ascend
 
 test-cuda: ## build with CUDA and run on this machine's GPU what holds a device to its contract
 	@scripts/test-cuda

@@ -23,18 +23,19 @@ DATA = Path(__file__).resolve().parent / "data"
 TREES = DATA.parent.parent / "data" / "trees"
 MODEL = str(DATA / "tiny" / "llama2.gguf")  # babbles, but reproducibly
 EAGLE3 = str(DATA / "heads" / "eagle3-full-vocabulary")  # of the same teacher, as random as it is
+EAGLE2 = str(DATA / "heads" / "eagle2-vicuna")  # likewise
 MEDUSA = str(DATA / "heads" / "medusa-d")  # likewise; three heads
 STRANGER = str(DATA / "heads" / "medusa-b")  # of another teacher
 
 CACHE = tempfile.TemporaryDirectory()  # step times are kept here, not in the user's own folder
 
 
-def run(*arguments, text=None, cwd=None, stdout=subprocess.PIPE, environment=None):
+def run(*arguments, text=None, cwd=None, stdout=subprocess.PIPE, environment=None, program=None):
     # Only the variables of the test: a mode that the caller's shell prefers is not what is tested here.
     variables = {name: value for name, value in os.environ.items()
                  if not name.startswith("ESPALIER_") and name not in ("NO_COLOR", "COLUMNS")}
     variables["XDG_CACHE_HOME"] = CACHE.name
-    return subprocess.run([str(ESPALIER), *arguments], input=text, cwd=cwd, text=True, stdout=stdout,
+    return subprocess.run([str(program or ESPALIER), *arguments], input=text, cwd=cwd, text=True, stdout=stdout,
                           stderr=subprocess.PIPE, timeout=120, env={**variables, **(environment or {})})
 
 
@@ -225,8 +226,8 @@ class Speculation(unittest.TestCase):
         drafters = [["ngram"], ["hostile"], ["oracle", "--oracle-profile", "0.8,0.5"], ["auto"],
                     ["model", "--draft-model", str(DATA / "tiny" / "llama3.gguf")],
                     ["medusa", "--head", MEDUSA], ["eagle3", "--head", EAGLE3, "--draft-window", "8"],
-                    ["eagle3+medusa+ngram", "--head", EAGLE3, "--head", MEDUSA]]
-        trees = [[], ["--tree", "chain", "--draft-depth", "3"], ["--tree", f"static:{TREES / 'pangu_32.json'}"],
+                    ["eagle2", "--head", EAGLE2], ["eagle3+medusa+ngram", "--head", EAGLE3, "--head", MEDUSA]]
+        trees = [[], ["--tree", "chain", "--draft-depth", "3"], ["--tree", "static:pangu_stage2"],
                  ["--tree", "dynamic", "--draft-nodes", "40", "--draft-expand", "6", "--draft-branch", "2"]]
         for sampling in ([], ["--temperature", "0.8", "--top-p", "0.9", "--repeat-penalty", "1.1"]):
             plain = self.answer("--draft", "none", *sampling)
@@ -253,13 +254,33 @@ class Speculation(unittest.TestCase):
         tree = self.answer("--draft", "ngram", "--tree", "static", cwd=repository)["tree"]
         self.assertEqual(tree["shape"], "static")
         self.assertEqual((tree["nodes"], tree["depth"]), (65, 4))
-        cut = self.answer("--draft", "medusa", "--head", MEDUSA, "--tree", f"static:{TREES / 'pangu_64.json'}")["tree"]
-        self.assertEqual(cut["depth"], 3)
         medusa = self.answer("--draft", "medusa", "--head", MEDUSA, "--tree", f"static:{TREES / 'pangu_64.json'}",
-                             "--draft-nodes", "30")
-        self.assertEqual((medusa["tree"]["nodes"], medusa["tree"]["depth"]), (30, 3))
+                             "--draft-nodes", "16")
+        self.assertEqual((medusa["tree"]["nodes"], medusa["tree"]["depth"]), (16, 3))
         best = self.answer("--draft", "ngram", "--tree", f"static:{TREES / 'pangu_64.json'}", "--draft-nodes", "16")
         self.assertEqual(best["tree"]["nodes"], 16)
+
+    def test_a_static_tree_is_found_by_its_name_unless_a_file_has_it(self):
+        self.assertEqual(self.answer("--draft", "ngram", "--tree", "static:eagle1_25")["tree"],
+                         {"shape": "static", "nodes": 26, "depth": 5, "expand": None, "branch": None})
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "eagle1_25").write_text("[[0], [1]]")
+            self.assertEqual(self.answer("--draft", "ngram", "--tree", "static:eagle1_25", cwd=folder)["tree"]["nodes"], 3)
+
+    def test_a_static_tree_that_is_deeper_or_wider_than_the_heads_is_cut_in_one_line(self):
+        plain = self.answer("--draft", "none")["tokens"]
+        medusa = ("--draft", "medusa", "--head", MEDUSA, "--tree")
+        deep = generate(*self.FLAGS, *medusa, "static:vicuna_7b_stage2", "hello hello")
+        self.assertEqual(deep.stderr, "espalier: tree vicuna_7b_stage2: 4 levels, the heads have 3: cut to 57 rows\n")
+        answer = json.loads(deep.stdout)
+        self.assertEqual((answer["tree"]["nodes"], answer["tree"]["depth"], answer["tokens"]), (57, 3, plain))
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "wide.json"
+            file.write_text("[[0], [1], [299], [1, 0], [299, 0]]")
+            wide = generate(*self.FLAGS, *medusa, f"static:{file}", "hello hello")
+            self.assertEqual(wide.stderr, f"espalier: tree {file}: 300 guesses below a node, there are 256: cut to 4 rows\n")
+            answer = json.loads(wide.stdout)
+            self.assertEqual((answer["tree"]["nodes"], answer["tokens"]), (4, plain))
 
     def test_auto_takes_the_head_that_fits_and_says_so(self):
         result = generate(*self.FLAGS, "-v", "--draft", "auto", "--head", STRANGER, "--head", EAGLE3, "hello")
@@ -271,6 +292,21 @@ class Speculation(unittest.TestCase):
         self.assertRegex(fallback.stderr, rf"^espalier: passes over {STRANGER}: [^\n]*\n$")
         mistaken = generate(*self.FLAGS, "--draft", "auto", "--head", EAGLE3, "--head-option", "taps=1,2,99", "hello")
         self.assertEqual(mistaken.returncode, 2, "what the user said about the head must hold")
+
+    def test_eagle_takes_either_generation_and_says_which(self):
+        plain = self.answer("--draft", "none")["tokens"]
+        for head, name, said in ((EAGLE2, "eagle2", "EAGLE-2"), (EAGLE3, "eagle3", "EAGLE-3")):
+            result = generate(*self.FLAGS, "--draft", "eagle", "--head", head, "hello hello")
+            answer = json.loads(result.stdout)
+            self.assertEqual((answer["draft"], answer["tokens"]), (name, plain))
+            self.assertEqual(result.stderr, f"espalier: drafts with an {said} head\n")
+
+    def test_a_head_of_another_teacher_is_refused_in_one_line(self):
+        other = str(DATA / "heads" / "refusals" / "eagle2-another-teacher")
+        result = generate(*self.FLAGS, "--draft", "eagle2", "--head", other, "hello")
+        self.assertEqual((result.returncode, result.stdout), (2, ""))
+        self.assertRegex(result.stderr, "^espalier: .*: embed_tokens.weight: differs from the teacher's by .*: a head of "
+                                        "another teacher\n$")
 
     def test_heads_are_found_by_the_hash_of_the_model(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -334,7 +370,7 @@ class Speculation(unittest.TestCase):
         lines = "hello\nand again\n/reset\nhello\n"
         chat = ["chat", "--model", MODEL, "-n", "12", "--ignore-eos"]
         plain = run(*chat, "--draft", "none", text=lines)
-        for draft in (["ngram"], ["oracle"], ["eagle3", "--head", EAGLE3]):
+        for draft in (["ngram"], ["oracle"], ["eagle2", "--head", EAGLE2], ["eagle3", "--head", EAGLE3]):
             drafted = run(*chat, "--draft", *draft, text=lines)
             self.assertEqual((drafted.returncode, drafted.stderr), (0, ""))
             self.assertEqual(drafted.stdout, plain.stdout, draft)
@@ -462,6 +498,32 @@ class Tree(unittest.TestCase):
         self.assertEqual((result.returncode, result.stdout), (2, ""))
         self.assertEqual(result.stderr, "espalier: no/such/folder/round.svg: no such directory as no/such/folder\n")
 
+    def test_lists_the_trees_that_have_names(self):
+        result = run("tree", "--list")
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        head, *lines = result.stdout.splitlines()
+        self.assertEqual(head.split(), ["name", "rows", "leaves", "nodes", "per", "depth"])
+        self.assertEqual([line.split()[0] for line in lines], sorted(path.stem for path in TREES.glob("*.json")))
+        self.assertIn("eagle1_25                   26      15  4/8/8/3/2", lines)
+        self.assertIn("vicuna_7b_stage1_ablation   64      42  10/21/25/7", lines)
+        self.assertEqual(run("tree", "--list", "hello").stderr, "espalier: --list: shows the named trees, expected no prompt\n")
+
+    def test_the_named_trees_are_found_beside_an_installed_program(self):
+        with tempfile.TemporaryDirectory() as folder:
+            prefix = Path(folder).resolve()
+            (prefix / "bin").mkdir()
+            installed = shutil.copy(ESPALIER, prefix / "bin" / "espalier")
+            none = run("tree", "--list", program=installed, cwd=folder)
+            self.assertEqual((none.returncode, none.stdout), (2, ""))
+            self.assertRegex(none.stderr, "^espalier: --list: there are no named trees: data/trees is in none of ., .*/share/espalier\n$")
+            trees = Path(shutil.copytree(TREES, prefix / "share" / "espalier" / "data" / "trees"))
+            self.assertEqual(run("tree", "--list", program=installed, cwd=folder).stdout, run("tree", "--list").stdout)
+            (trees / "broken.json").write_text("[[0], [0")
+            broken = run("tree", "--list", program=installed, cwd=folder)
+            self.assertEqual((broken.returncode, broken.stderr),
+                             (0, f"espalier: passes over {trees}/broken.json: not JSON, at byte 9\n"))
+            self.assertEqual(broken.stdout, run("tree", "--list").stdout)
+
     def test_a_round_beyond_the_answer_is_refused(self):
         result = self.tree("--draft", "ngram", "--round", "99")
         self.assertEqual((result.returncode, result.stdout), (2, ""))
@@ -542,6 +604,8 @@ class Usage(unittest.TestCase):
         self.refused("none stands alone", *given, "--draft", "none+ngram")
         self.refused("--tree: expected chain, static", *given, "--draft", "ngram", "--tree", "bush")
         self.refused("no/such/tree.json", *given, "--draft", "ngram", "--tree", "static:no/such/tree.json")
+        self.refused("--tree static:oak: no such file or name, expected one of eagle1_25, mc_sim_7b_63, pangu_32, ", *given,
+                     "--draft", "ngram", "--tree", "static:oak")
         self.refused("--draft-nodes", *given, "--draft", "ngram", "--draft-nodes", "some")
         self.refused("--draft-nodes", *given, "--draft", "ngram", "--draft-nodes", "0")
         self.refused("--draft-nodes", *given, "--draft", "ngram", "--draft-nodes", "257")
@@ -551,13 +615,13 @@ class Usage(unittest.TestCase):
         self.refused("--draft-vocab", *given, "--draft", "eagle3", "--head", EAGLE3, "--draft-vocab", "0")
         self.refused("--head-weights", *given, "--draft", "eagle3", "--head", EAGLE3, "--head-weights", "q4_0")
         self.refused("--draft model: needs --draft-model PATH", *given, "--draft", "model")
-        self.refused("--head: only with --draft eagle3 or medusa", *given, "--draft", "ngram", "--head", EAGLE3)
-        self.refused("--head: only with --draft eagle3 or medusa", *given, "--draft", "none", "--head", EAGLE3)
+        self.refused("--head: only with --draft eagle or medusa", *given, "--draft", "ngram", "--head", EAGLE3)
+        self.refused("--head: only with --draft eagle or medusa", *given, "--draft", "none", "--head", EAGLE3)
         self.refused("a head for --draft eagle3", *given, "--draft", "medusa", "--head", EAGLE3)
         self.refused("medusa-b", *given, "--draft", "medusa", "--head", STRANGER)
         self.refused("no/such/head", *given, "--draft", "auto", "--head", "no/such/head")
         self.refused("head option", *given, "--draft", "eagle3", "--head", EAGLE3, "--head-option", "colour=red")
-        self.refused("--draft-window: only with --draft eagle3", *given, "--draft", "ngram", "--draft-window", "8")
+        self.refused("--draft-window: only with --draft eagle", *given, "--draft", "ngram", "--draft-window", "8")
         self.refused("--draft-model: only with --draft model", *given, "--draft", "ngram", "--draft-model", MODEL)
         self.refused("no/such/model", *given, "--draft", "model", "--draft-model", "no/such/model")
         self.refused("--oracle-profile: expected", *given, "--draft", "oracle", "--oracle-profile", "2")
@@ -674,7 +738,17 @@ class Ascend(unittest.TestCase):
         return result
 
     def test_a_selftest_judges_it_within_bounds_and_measures_no_fake(self):
-        result = self.run_on_fake("selftest", "--device", "ascend", "--only", "digests,speed")
+        with tempfile.TemporaryDirectory() as folder:
+            files = {name: str(Path(folder) / name) for name in ("json", "page")}
+            result = self.run_on_fake("selftest", "--device", "ascend", "--only", "digests,speed", "--json", files["json"],
+                                      "--page", files["page"])
+            device = json.loads(Path(files["json"]).read_text())["device"]
+            page = Path(files["page"]).read_text()
+        self.assertEqual((device["npu"]["name"], device["npu"]["fused_attention"]), ("Ascend910B4", "V2"))
+        self.assertEqual(set(device["npu"]["probes"].values()), {True})
+        self.assertGreater(device["npu"]["memory_bytes"], device["npu"]["free_bytes"])
+        self.assertRegex(device["runtime"], r"^1\.\d+$")
+        self.assertIn("npu probes fused_over_bf16", page)
         self.assertIn("on ascend (fake), ", result.stdout)
         self.assertIn("not measured: a fake says nothing of a card's speed", result.stdout)
         self.assertIn("left out: conformance, digests, invariance, lossless", result.stdout)
@@ -693,9 +767,12 @@ class Ascend(unittest.TestCase):
         self.assertEqual(result.stdout, run(*given).stdout)
 
     def test_compare_counts_near_ties(self):
-        given = ("compare", "--json", "--model", MODEL, "-n", "24", "--ignore-eos", "--draft", "ngram", "--device", "ascend")
-        answer = json.loads(self.run_on_fake(*given, "hello hello hello", seed=5).stdout)
+        given = ("compare", "--json", "--model", str(DATA / "tiny" / "pangu1b.gguf"), "-n", "100", "--ignore-eos",
+                 "--draft", "ngram", "--device", "ascend")
+        answer = json.loads(self.run_on_fake(*given, "hello hello snow hello song one", seed=5).stdout)
         self.assertTrue(answer["equal_outside_near_ties"])
+        self.assertNotEqual(answer["with"]["tokens"], answer["without"]["tokens"])
+        self.assertLess(abs(answer["margin"]), 0.1)
 
     def test_a_fake_has_no_speed_whatever_is_asked_of_it(self):
         given = ("--model", MODEL, "-n", "12", "--ignore-eos", "--draft", "ngram", "--device", "ascend")
@@ -731,6 +808,19 @@ class Ascend(unittest.TestCase):
             summary = json.loads((Path(folder) / "fake" / "summary.json").read_text())
             self.assertEqual(summary["tokens_per_second"], 0)
             self.assertIsNone(summary["tokens_per_second_in_all"])
+
+    def test_an_evaluation_in_company_counts_a_near_tie_as_one_alone_does(self):
+        prompts = {"one": "hello hello snow hello song one", "two": "night hello rain two day wind"}
+        with tempfile.TemporaryDirectory() as folder:
+            data = Path(folder) / "data.jsonl"
+            data.write_text("".join(json.dumps({"id": id, "prompt": prompt}) + "\n" for id, prompt in prompts.items()))
+            given = ("eval", "run", "--data", str(data), "--model", str(DATA / "tiny" / "pangu1b.gguf"), "-n", "60",
+                     "--ignore-eos", "--draft", "ngram", "--baseline", "--parallel", "2", "--device", "ascend")
+            result = self.run_on_fake(*given, "--out", str(Path(folder) / "out"), seed=3)
+            self.assertRegex(result.stdout, r"1 of 2 turns identical, 1 parts at a near-tie \(margin -?0\.0\d+\)\n")
+            near_ties = json.loads((Path(folder) / "out" / "summary.json").read_text())["baseline"]["near_ties"]
+            self.assertEqual((near_ties["turns"], len(near_ties["margins"])), (1, 1))
+            self.assertEqual([path.name for path in (Path(folder) / "out").rglob("*dump*")], [])
 
     def test_what_needs_independent_rows_is_refused(self):
         refused = self.run_on_fake("serve", "--model", MODEL, "--device", "ascend", "--port", "0", code=2)

@@ -512,6 +512,12 @@ class Repository(unittest.TestCase):
                 else:
                     self.assertEqual(subprocess.run(["bash", "-n", str(path)]).returncode, 0)
 
+    @unittest.skipUnless((ROOT / ".git").exists() and shutil.which("git"), "not a clone")
+    def test_all_tracked_files_together_stay_below_60_mb(self):
+        listed = subprocess.run(["git", "-C", str(ROOT), "ls-files", "-z"], capture_output=True, check=True).stdout
+        files = [ROOT / os.fsdecode(name) for name in listed.split(b"\0") if name]
+        self.assertLess(sum(file.lstat().st_size for file in files if file.exists()), 60e6)
+
     def test_the_programs_that_run_on_a_gpu_are_built(self):
         programs = re.search(r"programs=\(([^)]*)\)", (ROOT / "scripts" / "test-cuda").read_text()).group(1).split()
         files = [*ROOT.glob("tests/**/CMakeLists.txt"), *ROOT.glob("src/**/CMakeLists.txt")]

@@ -93,23 +93,33 @@ BaselineTurn PromptRunner::baseline_of(const TurnRecord& record, const TurnReque
   return shared;
 }
 
-// Only where a difference need not be a mistake. In company the decoder is busy with others, and nobody can tell.
+// In company the batches may be in the middle of other answers, so that a decoder of its own tells.
+double PromptRunner::margin_behind(const std::vector<TokenId>& text, TokenId plain, TokenId drafted) {
+  std::optional<Batch> alone;
+  if (setup_->company != nullptr) {
+    DecoderOptions options = setup_->decoder;
+    options.parallel = 1;
+    alone.emplace(setup_->model, options);
+  }
+  double margin = 0;
+  (alone ? *alone : plain_decoder())
+      .score_behind(std::ssize(text) - 1, text, [&](std::int64_t, std::span<const std::span<const float>> rows) {
+        const std::span<const float> logits = rows.back();
+        margin = double{logits[static_cast<std::size_t>(plain)]} - logits[static_cast<std::size_t>(drafted)];
+      });
+  return margin;
+}
+
+// Only where a difference need not be a mistake.
 std::optional<double> PromptRunner::margin_of(const TurnRecord& record) {
   const auto at = record.first_difference();
-  if (!at || setup_->model.device().row_independent() || setup_->company != nullptr) return std::nullopt;
+  if (!at || setup_->model.device().row_independent()) return std::nullopt;
   const auto place = static_cast<std::size_t>(*at);
   const std::vector<std::int32_t>&plain = record.baseline->tokens, &drafted = record.tokens;
   if (place >= std::min(plain.size(), drafted.size())) return std::nullopt;
   std::vector<std::int32_t> text = record.prompt;
   text.insert(text.end(), plain.begin(), plain.begin() + *at);
-  double margin = 0;
-  plain_decoder().score_behind(
-      std::ssize(text) - 1, text, [&](std::int64_t, std::span<const std::span<const float>> rows) {
-        const std::span<const float> logits = rows.back();
-        margin =
-            double{logits[static_cast<std::size_t>(plain[place])]} - logits[static_cast<std::size_t>(drafted[place])];
-      });
-  return margin;
+  return margin_behind(text, plain[place], drafted[place]);
 }
 
 TurnRecord PromptRunner::failed_turn(const TurnRequest& request, std::string reason) {

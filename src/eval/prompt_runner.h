@@ -70,6 +70,7 @@ class PromptRunner {
   BaselineTurn baseline_of(const TurnRecord& record, const TurnRequest& request,
                            const std::optional<TextResult>& plain) const;
   std::optional<double> margin_of(const TurnRecord& record);
+  double margin_behind(const std::vector<TokenId>& text, TokenId plain, TokenId drafted);
   TurnRecord failed_turn(const TurnRequest& request, std::string reason);
 
   const EvalSetup* setup_;

@@ -1,7 +1,6 @@
 #include "eval/summary.h"
 
 #include <algorithm>
-#include <cmath>
 #include <functional>
 #include <iterator>
 
@@ -84,8 +83,7 @@ std::optional<BaselineComparison> compare(std::span<const TurnRecord> turns) {
     const auto difference = difference_text(turn);
     if (!difference) ++result.identical;
     if (is_near_tie(turn.baseline->margin)) {
-      ++result.near_ties;
-      result.largest_margin = std::max(result.largest_margin, std::fabs(*turn.baseline->margin));
+      result.near_ties.push_back(*turn.baseline->margin);
     } else if (!result.difference) {
       result.difference = difference;
     }

@@ -30,8 +30,7 @@ struct SpeedDistributions {
 struct BaselineComparison {
   std::int64_t turns = 0;
   std::int64_t identical = 0;
-  std::int64_t near_ties = 0;                  // turns that part where two tokens are nearly equal (engine/near_tie.h)
-  double largest_margin = 0;                   // of those
+  std::vector<double> near_ties = {};          // margins of turns that part where two tokens are nearly equal, in order
   std::optional<std::string> difference = {};  // the first of the others: which turn, where, and both tokens
   TurnSeconds seconds = {};                    // of the baseline
   double tokens_per_second = 0;                // likewise

@@ -87,8 +87,14 @@ TEST(Summary, TurnsThatPartAtNearTiesAreCountedApart) {
   turns[1].baseline->margin = 0.02;
   turns[2].baseline->margin = -0.03;
   EXPECT_THAT(summary_text(summarize(turns)),
-              StartsWith("1 of 3 turns identical, 2 part at near-ties (margins up to 0.0300)\n"));
-  EXPECT_THAT(to_json(summarize(turns)).dump(), HasSubstr("\"near_ties\":{\"turns\":2,\"largest_margin\":0.03}"));
+              StartsWith("1 of 3 turns identical, 2 part at near-ties (margins 0.0200, -0.0300)\n"));
+  EXPECT_THAT(to_json(summarize(turns)).dump(),
+              HasSubstr("\"near_ties\":{\"turns\":2,\"largest_margin\":0.03,\"margins\":[0.02,-0.03]}"));
+  const std::vector many(9, turns[1]);
+  EXPECT_THAT(summary_text(summarize(many)),
+              StartsWith("0 of 9 turns identical, 9 part at near-ties (margins up to 0.0200)\n"));
+  EXPECT_THAT(summary_text(summarize(std::span(turns).first(2))),
+              StartsWith("1 of 2 turns identical, 1 parts at a near-tie (margin 0.0200)\n"));
   turns[2].baseline->margin = 0.5;
   EXPECT_THAT(summary_text(summarize(turns)), HasSubstr("turn 1 differs at position 3"));
 }

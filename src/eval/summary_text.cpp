@@ -1,6 +1,8 @@
 // How a summary is written: as summary.json, and as the table on the screen.
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "eval/summary.h"
@@ -16,11 +18,26 @@ Json speeds_json(const SpeedDistributions& speeds) {
           {"ttft", to_json(speeds.ttft)}};
 }
 
+double largest_of(const std::vector<double>& margins) {
+  double largest = 0;
+  for (const double margin : margins) largest = std::max(largest, std::fabs(margin));
+  return largest;
+}
+
+// Each of them where they are few.
+std::string margins_text(const std::vector<double>& margins) {
+  constexpr std::size_t kFew = 8;
+  if (margins.size() > kFew) return fmt::format("margins up to {:.4f}", largest_of(margins));
+  return fmt::format("{} {:.4f}", margins.size() == 1 ? "margin" : "margins", fmt::join(margins, ", "));
+}
+
 Json comparison_json(const BaselineComparison& compared) {
   Json object = {{"turns", compared.turns}, {"identical", compared.identical}, {"first_difference", nullptr}};
   if (compared.difference) object["first_difference"] = *compared.difference;
-  if (compared.near_ties > 0)
-    object["near_ties"] = {{"turns", compared.near_ties}, {"largest_margin", compared.largest_margin}};
+  if (!compared.near_ties.empty())
+    object["near_ties"] = {{"turns", compared.near_ties.size()},
+                           {"largest_margin", largest_of(compared.near_ties)},
+                           {"margins", compared.near_ties}};
   object["seconds"] = to_json(compared.seconds);
   object["tokens_per_second"] = compared.tokens_per_second;
   object["decode_tokens_per_second"] = compared.decode_tokens_per_second;
@@ -48,8 +65,9 @@ std::string verdict(const Summary& summary) {
     return fmt::format("{} turns, not compared with plain decoding (--baseline does)", summary.turns);
   const BaselineComparison& compared = *summary.compared;
   std::string line = fmt::format("{} of {} turns identical", compared.identical, compared.turns);
-  if (compared.near_ties > 0)
-    line += fmt::format(", {} part at near-ties (margins up to {:.4f})", compared.near_ties, compared.largest_margin);
+  if (const std::vector<double>& margins = compared.near_ties; !margins.empty())
+    line += fmt::format(", {} {} ({})", margins.size(),
+                        margins.size() == 1 ? "parts at a near-tie" : "part at near-ties", margins_text(margins));
   return compared.difference ? line + ": " + *compared.difference : line;
 }
 

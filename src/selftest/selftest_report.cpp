@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "base/arithmetic.h"
+#include "device/ascend/ascend_device.h"
 #include "device/named_device.h"
 #include "engine/build_facts.h"
 #include "engine/run_configuration.h"
@@ -23,6 +24,19 @@ Json gpu_json(const cuda::DeviceInfo& gpu) {
           {"processors", gpu.processors},
           {"memory_bytes", gpu.memory},
           {"free_bytes", gpu.free_memory}};
+}
+
+// With what was found out when it opened.
+Json npu_json(const ascend::CardFacts& card) {
+  return {{"name", card.chip},
+          {"memory_bytes", card.memory},
+          {"free_bytes", card.free_memory},
+          {"fused_attention", card.fused_version == 0 ? Json() : Json(fmt::format("V{}", card.fused_version))},
+          {"probes",
+           {{"f32_from_f16", card.f32_from_f16},
+            {"f32_from_bf16", card.f32_from_bf16},
+            {"fused_over_f16", card.fused_f16},
+            {"fused_over_bf16", card.fused_bf16}}}};
 }
 
 // Null: the part compares none.
@@ -82,8 +96,14 @@ Json device_facts(const std::string& name, const Device& device, const cuda::Dev
                 {"float_order", device.float_order()},
                 {"activations", device.activations()},
                 {"gpu", nullptr},
+                {"npu", nullptr},
                 {"driver", nullptr},
                 {"runtime", nullptr}};
+  if (const auto card = ascend::card_facts(device)) {
+    facts["npu"] = npu_json(*card);
+    facts["driver"] = text_or_null(card->driver);
+    facts["runtime"] = text_or_null(card->runtime);
+  }
   if (!name.starts_with("cuda")) return facts;
   facts["driver"] = text_or_null(gpus.driver);
   facts["runtime"] = text_or_null(gpus.runtime);

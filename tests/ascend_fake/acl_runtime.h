@@ -39,6 +39,7 @@ ACL_API aclError aclrtRecordEvent(aclrtEvent event, aclrtStream stream);
 ACL_API aclError aclrtResetEvent(aclrtEvent event, aclrtStream stream);
 ACL_API aclError aclrtStreamWaitEvent(aclrtStream stream, aclrtEvent event);
 ACL_API aclError aclrtSynchronizeEvent(aclrtEvent event);
+ACL_API aclError aclrtSynchronizeEventWithTimeout(aclrtEvent event, int32_t timeoutMs); /* not everywhere */
 ACL_API aclError aclrtQueryEventStatus(aclrtEvent event, aclrtEventRecordedStatus* status);
 
 // Memory.

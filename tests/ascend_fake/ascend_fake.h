@@ -38,12 +38,17 @@ struct AscendFakeOptions {
   int32_t graph_limit;   /* live graphs; capture begin beyond it answers 207008 (F51); default 64 */
   int32_t
       f32_from_16_bit; /* 1 (default): Mm of 16-bit inputs into an f32 output is unrounded; 0: refused, 161002 (F28) */
+  /* How far the known bug of masks goes: attention over up to so many rows does not look at them from key 512 on.
+   * Default 1; of this type of keys alone (1 f16, 27 bf16), 0 (default): of both. */
+  int32_t mask_ignored_rows;
+  int32_t mask_ignored_type;
 
   /* Faults on demand; 0: none. Numbers count from 1 since the reset. */
   uint64_t fail_allocation;     /* the n-th aclrtMalloc or aclrtMallocHost answers 207001 (F11) */
   uint64_t fail_call;           /* the n-th call of the API answers fail_code and does nothing, except where it gives
                                    something back: see below */
   int32_t fail_code;            /* default 507015 (361001 from aclnn calls) */
+  int32_t fail_operators;       /* phase 1 of every operator answers this code: kernels that are not found */
   uint64_t fault_at_task;       /* the n-th task that runs faults: the next synchronise answers 507015 (F25) */
   uint64_t lose_device_at_call; /* from the n-th call on the device is lost: runtime calls answer 507015, synchronise
                                    507046, both phases of aclnn 361001; descriptors and the current context need no

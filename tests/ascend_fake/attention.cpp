@@ -9,6 +9,13 @@ namespace {
 
 constexpr int64_t kIgnoredFrom = 512;  // a mask of one row is not looked at from this key on (vllm-ascend 15503)
 
+// Whether the mask of this call is one of those.
+bool is_ignored(const OpRun& run, const Attention& a) {
+  const AscendFakeOptions& options = run.options();
+  return a.rows <= options.mask_ignored_rows &&
+         (options.mask_ignored_type == 0 || options.mask_ignored_type == a.keys[0].type);
+}
+
 // Keys and values of one sequence, [key, kv head, width].
 struct SequenceKeys {
   int64_t length = 0;
@@ -101,15 +108,14 @@ SequenceKeys context_of(OpRun& run, const Attention& a, int64_t sequence) {
 class SequenceAttention {
  public:
   SequenceAttention(OpRun& run, const Attention& a, const SequenceKeys& context)
-      : run_(run), a_(a), context_(context) {}
+      : run_(run), a_(a), context_(context), masked_keys_(is_ignored(run, a) ? kIgnoredFrom : context.length) {}
 
   // The keys that this row sees, as the card reads the mask.
   void see(const uint8_t* mask) {
     visible_.clear();
     hidden_.clear();
     for (int64_t key = 0; key < context_.length; ++key) {
-      const bool ignored = a_.rows == 1 && key >= kIgnoredFrom;
-      (mask == nullptr || ignored || mask[key] == 0 ? visible_ : hidden_).push_back(key);
+      (mask == nullptr || key >= masked_keys_ || mask[key] == 0 ? visible_ : hidden_).push_back(key);
     }
     for (const int64_t key : visible_) {
       if (context_.written[static_cast<size_t>(key)]) continue;
@@ -159,6 +165,7 @@ class SequenceAttention {
   OpRun& run_;
   const Attention& a_;
   const SequenceKeys& context_;
+  int64_t masked_keys_;  // from here on the mask is not looked at
   std::vector<int64_t> visible_;
   std::vector<int64_t> hidden_;
   std::vector<float> weights_;

@@ -81,6 +81,7 @@ TEST_F(FusedAttention, F38TypesAndGeometryThatItDoesNotTakeAreRefused) {
   EXPECT_EQ(attend({.width = 24}), 561002);
   EXPECT_EQ(attend({.heads = 3}), 561002);
   EXPECT_EQ(attend({.paged = false, .layout = "TND"}), 561002);
+  EXPECT_EQ(attend({.value_blocks = 2}), 561002) << "keys and values differ in shape";
 }
 
 TEST_F(FusedAttention, F39MasksOfAnotherShapeAreRefused) {
@@ -96,6 +97,22 @@ TEST_F(FusedAttention, F39MasksOfAnotherShapeAreRefused) {
 TEST_F(FusedAttention, F39OneRowWithAMaskIsAViolation) {
   EXPECT_EQ(attend({.rows = 1, .mask_rows = 1, .inner_precise = 0}), 0);
   expect_only(39);
+}
+
+TEST_F(FusedAttention, F39HowFarTheBugOfMasksGoesIsAnOption) {
+  const Call call{.blocks = 5, .keys = 640, .columns = 640, .table = {0, 1, 2, 3, 4}, .lengths = {640}};
+  EXPECT_EQ(attend(call), 0);
+  expect_formula(call, 640);
+  AscendFakeOptions options = options_of_seed(0);
+  options.mask_ignored_rows = 2;
+  begin(options);
+  EXPECT_EQ(attend(call), 0);
+  const std::vector<float> leaking = cast_down(ACL_FLOAT16, out_, q_.size());
+  options.mask_ignored_type = ACL_BF16;
+  begin(options);
+  EXPECT_EQ(attend(call), 0);
+  expect_formula(call, 640);
+  EXPECT_NE(cast_down(ACL_FLOAT16, out_, q_.size()), leaking);
 }
 
 TEST_F(FusedAttention, F40ModesAndReachesThatCutTheMask) {
@@ -115,6 +132,11 @@ TEST_F(FusedAttention, F41PagedCachesOfAnotherShapeAreRefused) {
   EXPECT_EQ(attend({.no_lengths = true}), 561002);
   EXPECT_EQ(attend({.lengths = {257}}), 561002);
   EXPECT_EQ(attend({.batch = 3, .mask_rows = 2, .table = {0, 1, 2, 0, 1, 2}, .lengths = {256, 256}}), 561002);
+}
+
+TEST_F(FusedAttention, F41ATableThatIsNotDenseIsAViolation) {
+  EXPECT_EQ(attend({.strided_table = true}), 0);
+  expect_only(41);
 }
 
 TEST_F(FusedAttention, F41AFiveDimensionalCacheIsAViolation) {

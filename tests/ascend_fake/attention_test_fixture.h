@@ -25,6 +25,8 @@ class AttentionCard : public Card {
     int64_t sparse_mode = 0, inner_precise = 2, block_size = 128, reach = 2147483647;
     std::string layout = "BSND";
     bool five_dimensions = false;  // an NZ cache
+    int64_t value_blocks = 0;      // of a paged cache of values; 0: as many as of keys
+    bool strided_table = false;    // every second entry of a wider one
     int version = 2;
     std::vector<float> k{}, v{};  // empty: some numbers
   };
@@ -49,8 +51,17 @@ class AttentionCard : public Card {
     return mask;
   }
 
+  // What a call is given.
+  struct Given {
+    aclTensor *query, *mask, *table, *out, *lse;
+    aclTensorList *keys, *values;
+    aclIntArray* lengths;
+  };
+
   // Both phases; the output is then at out_.
-  int attend(const Call& call) {
+  int attend(const Call& call) { return issue(call, given(call)); }
+
+  Given given(const Call& call) {
     q_ = waves(static_cast<size_t>(call.batch * call.rows * call.heads * call.width), 0.7f);
     k_ = call.k.empty() ? waves(cache_elements(call), 0.3f) : call.k;
     v_ = call.v.empty() ? waves(cache_elements(call), 0.2f) : call.v;
@@ -61,27 +72,37 @@ class AttentionCard : public Card {
     };
     Dims cache = call.paged ? Dims{call.blocks, 128, call.kv_heads * call.width} : per_layout(call.keys, call.kv_heads);
     if (call.five_dimensions) cache = {call.blocks, call.kv_heads, call.width / 16, 128, 16};
-    aclTensor* query = tensor(ACL_FLOAT16, per_layout(call.rows, call.heads), cast_up(ACL_FLOAT16, q_));
-    aclTensorList* keys = list({tensor(call.cache_type, cache, cast_up(call.cache_type, k_))});
-    aclTensorList* values = list({tensor(call.cache_type, cache, cast_up(call.cache_type, v_))});
-    aclTensor* mask = nullptr;
+    Given g{};
+    g.query = tensor(ACL_FLOAT16, per_layout(call.rows, call.heads), cast_up(ACL_FLOAT16, q_));
+    g.keys = list({tensor(call.cache_type, cache, cast_up(call.cache_type, k_))});
+    if (call.value_blocks > 0) cache[0] = call.value_blocks;
+    g.values = list({tensor(call.cache_type, cache, cast_up(call.cache_type, v_))});
     if (!call.no_mask) {
       const Dims dims = call.flat_mask ? Dims{call.mask_rows, call.columns}
                                        : Dims{call.mask_batch, call.mask_heads, call.mask_rows, call.columns};
-      mask = tensor(call.mask_type, dims, upload(mask_of(call)));
+      g.mask = tensor(call.mask_type, dims, upload(mask_of(call)));
     }
-    aclTensor* table = nullptr;
-    if (call.paged) {
-      const int64_t width = static_cast<int64_t>(call.table.size()) / call.batch;
-      table = tensor(call.table_type, {call.batch, width}, upload(call.table));
-    }
+    if (call.paged) g.table = table_of(call);
     out_ = memory(q_.size() * 2);
-    aclTensor* out = tensor(ACL_FLOAT16, per_layout(call.rows, call.heads), out_);
+    g.out = tensor(ACL_FLOAT16, per_layout(call.rows, call.heads), out_);
     lse_ = memory(static_cast<size_t>(call.batch * call.heads * call.rows) * 4);
-    aclTensor* lse = call.lse_tensor ? tensor(ACL_FLOAT, {call.batch, call.heads, call.rows, 1}, lse_) : nullptr;
-    aclIntArray* lengths = call.no_lengths ? nullptr : ints(call.lengths);
-    std::string layout = call.layout;
+    g.lse = call.lse_tensor ? tensor(ACL_FLOAT, {call.batch, call.heads, call.rows, 1}, lse_) : nullptr;
+    g.lengths = call.no_lengths ? nullptr : ints(call.lengths);
     workspace();
+    return g;
+  }
+
+  aclTensor* table_of(const Call& call) {
+    const int64_t width = static_cast<int64_t>(call.table.size()) / call.batch;
+    if (!call.strided_table) return tensor(call.table_type, {call.batch, width}, upload(call.table));
+    std::vector<int32_t> wide;
+    for (const int32_t block : call.table) wide.insert(wide.end(), {block, block});
+    return view(call.table_type, {call.batch, width}, {2 * width, 2}, 0, upload(wide));
+  }
+
+  int issue(const Call& call, const Given& g) {
+    const auto& [query, mask, table, out, lse, keys, values, lengths] = g;
+    std::string layout = call.layout;
     Launch launch;
     aclTensor* pse = call.pse ? mask : nullptr;
     char* name = layout.data();

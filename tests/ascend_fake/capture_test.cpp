@@ -356,6 +356,20 @@ TEST_F(TaskGroups, F52UpdatesOnACapturingStreamOrOfOtherTasksAreRefused) {
   expect_only(52);
 }
 
+TEST_F(TaskGroups, F52AnUpdateOfAnotherKindOrNumberOfTasksIsAViolation) {
+  EXPECT_EQ(aclmdlRICaptureTaskUpdateBegin(updater_, group_), 0);
+  EXPECT_EQ(thrice_on(updater_), 0);
+  EXPECT_EQ(thrice_on(updater_), 0);
+  EXPECT_NE(aclmdlRICaptureTaskUpdateEnd(updater_), 0) << "two tasks for one";
+  expect_only(52);
+  EXPECT_EQ(aclmdlRICaptureTaskUpdateBegin(updater_, group_), 0);
+  Launch launch;
+  EXPECT_EQ(aclnnSiluGetWorkspaceSize(from_, to_, &launch.size, &launch.executor), 0);
+  EXPECT_EQ(aclnnSilu(launch.size == 0 ? nullptr : workspace(), launch.size, launch.executor, updater_), 0);
+  EXPECT_NE(aclmdlRICaptureTaskUpdateEnd(updater_), 0) << "another operator";
+  expect_only(52);
+}
+
 TEST_F(TaskGroups, F52GroupsAreOpenedAndClosedOnce) {
   aclrtTaskGrp group = nullptr;
   EXPECT_EQ(aclmdlRICaptureTaskGrpBegin(stream), 107029);

@@ -28,6 +28,7 @@ void ascend_fake_set_faults(const AscendFakeOptions* options) {
   f.options.fail_allocation = options->fail_allocation;
   f.options.fail_call = options->fail_call;
   f.options.fail_code = options->fail_code;
+  f.options.fail_operators = options->fail_operators;
   f.options.fault_at_task = options->fault_at_task;
   f.options.lose_device_at_call = options->lose_device_at_call;
 }

@@ -239,6 +239,41 @@ TEST_F(Phases, F18AWorkspaceOfAnotherSizeOrPlaceIsAViolation) {
   refused([&] { return y_; }, 0);
 }
 
+TEST_F(Phases, F18AWorkspaceInUseByAnotherStreamIsAViolationUnlessAnEventLiesBetween) {
+  for (const bool ordered : {false, true}) {
+    const Launch launch = first_phase_with_workspace();
+    aclTensor* target = tensor(ACL_FLOAT, {4}, memory(16));
+    Launch later;
+    for (; later.size == 0;) {  // its size is seeded too
+      if (later.executor != nullptr) {
+        EXPECT_EQ(second(aclnnMuls, later), 0);
+      }
+      EXPECT_EQ(aclnnMulsGetWorkspaceSize(from_, factor_, target, &later.size, &later.executor), 0);
+    }
+    EXPECT_EQ(synchronise(), 0);
+    EXPECT_EQ(second(aclnnMuls, launch), 0);
+    aclrtStream other = new_stream();
+    if (ordered) {
+      aclrtEvent event = new_event();
+      EXPECT_EQ(aclrtRecordEvent(event, stream), 0);
+      EXPECT_EQ(aclrtStreamWaitEvent(other, event), 0);
+    }
+    EXPECT_EQ(aclnnMuls(workspace(), later.size, later.executor, other), 0);
+    if (!ordered) expect_only(18);
+    close();
+    expect_clean();
+  }
+}
+
+TEST_F(Phases, F7FreeOfAWorkspaceInUseIsAViolation) {
+  const Launch launch = first_phase_with_workspace();
+  void* place = memory(launch.size);
+  EXPECT_EQ(aclnnMuls(place, launch.size, launch.executor, stream), 0);
+  EXPECT_EQ(aclrtFree(place), 0);
+  no_longer(memory_, place);
+  expect_only(7);
+}
+
 TEST_F(Phases, F18TheOpLeavesGarbageInItsWorkspace) {
   const Launch launch = first_phase_with_workspace();
   const std::vector<uint8_t> zeros(1 << 14, 0);

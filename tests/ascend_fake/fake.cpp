@@ -17,6 +17,7 @@ AscendFakeOptions default_options() {
   options.stream_limit = 1984;
   options.graph_limit = 64;
   options.f32_from_16_bit = 1;
+  options.mask_ignored_rows = 1;
   options.fail_code = kCoreFault;
   return options;
 }
@@ -39,9 +40,12 @@ const Field kFields[] = {
     ASCEND_FAKE_FIELD(stream_limit),
     ASCEND_FAKE_FIELD(graph_limit),
     ASCEND_FAKE_FIELD(f32_from_16_bit),
+    ASCEND_FAKE_FIELD(mask_ignored_rows),
+    ASCEND_FAKE_FIELD(mask_ignored_type),
     ASCEND_FAKE_FIELD(fail_call),
     ASCEND_FAKE_FIELD(fail_allocation),
     ASCEND_FAKE_FIELD(fail_code),
+    ASCEND_FAKE_FIELD(fail_operators),
     ASCEND_FAKE_FIELD(fault_at_task),
     ASCEND_FAKE_FIELD(lose_device_at_call),
 };

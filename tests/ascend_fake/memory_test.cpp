@@ -38,6 +38,40 @@ TEST_F(LifeCycle, F2AThreadWithoutAContextIsRefusedUntilItHasOne) {
   EXPECT_EQ(aclrtSetDevice(0), 0);
 }
 
+TEST_F(LifeCycle, F2AHandleThatNobodyMadeOrThatIsGoneIsAViolation) {
+  int nothing = 0;
+  EXPECT_EQ(aclrtSynchronizeStream(&nothing), 107017);
+  expect_only(2);
+  aclrtStream gone = new_stream();
+  EXPECT_EQ(aclrtDestroyStream(gone), 0);
+  no_longer(streams_, gone);
+  EXPECT_EQ(aclrtSynchronizeStream(gone), 107017);
+  expect_only(2);
+  EXPECT_EQ(aclrtSetCurrentContext(&nothing), 107017);
+  expect_only(2);
+  EXPECT_EQ(aclrtDestroyContext(&nothing), 107017);
+  expect_only(2);
+  EXPECT_EQ(synchronise(), 0) << "the thread keeps its context";
+}
+
+TEST_F(LifeCycle, F3FinaliseNamesEventsGraphsAndExecutors) {
+  new_event();
+  aclTensor* x = floats({2}, {1, 2});
+  aclTensor* y = tensor(ACL_FLOAT, {2}, memory(8));
+  aclScalar* two = scalar(2);
+  begin_and_end_capture([&] { EXPECT_EQ(op(aclnnMulsGetWorkspaceSize, aclnnMuls, x, two, y), 0); });
+  Launch launch;
+  EXPECT_EQ(aclnnMulsGetWorkspaceSize(x, two, y, &launch.size, &launch.executor), 0);
+  EXPECT_EQ(aclFinalize(), 0);
+  std::string named;
+  for (size_t i = 0; i < ascend_fake_violations(); ++i) named += std::string(ascend_fake_violation(i)) + "\n";
+  for (const char* object : {"event of call", "graph of call", "executor of call"})
+    EXPECT_NE(named.find(object), std::string::npos) << object << " in " << named;
+  expect_only(3);
+  EXPECT_EQ(aclInit(nullptr), 0);
+  EXPECT_EQ(second(aclnnMuls, launch), 0);
+}
+
 TEST_F(LifeCycle, F3FinaliseNamesEverythingThatIsAliveWithItsCall) {
   void* device = memory(100);
   aclTensor* left = tensor(ACL_FLOAT, {4}, device);
@@ -138,6 +172,31 @@ TEST_F(Memory, F6FreshMemoryIsNanAndHugeAndItsAddressIsNotOfTheHost) {
   EXPECT_EQ(half, 0x7FFF);
   EXPECT_EQ(reinterpret_cast<uint64_t>(device) % 64, 0u);
   EXPECT_GE(reinterpret_cast<uint64_t>(device) >> 48, 1u) << "no host has such an address";
+}
+
+TEST_F(Memory, F6BetweenAllocationsLiesMemoryOfNobodyAndWhatIsFreedIsGone) {
+  void* one = memory(64);
+  void* other = memory(64);
+  const auto distance = reinterpret_cast<int64_t>(other) - reinterpret_cast<int64_t>(one);
+  EXPECT_GE(std::abs(distance), 64 + 32);
+  uint8_t byte = 0;
+  EXPECT_EQ(ascend_fake_peek(static_cast<uint8_t*>(one) + 64, &byte, 32), 1) << "the guard";
+  EXPECT_NE(aclrtMemsetAsync(one, 65, 0, 65, stream), 0);
+  expect_only(5);
+  EXPECT_EQ(aclrtFree(one), 0);
+  no_longer(memory_, one);
+  EXPECT_EQ(ascend_fake_peek(one, &byte, 1), 1);
+}
+
+TEST_F(Memory, F7FreeOfMemoryThatALiveGraphUsesIsAViolation) {
+  aclTensor* x = floats({2}, {1, 2});
+  void* target = memory(8);
+  aclTensor* y = tensor(ACL_FLOAT, {2}, target);
+  aclScalar* two = scalar(2);
+  begin_and_end_capture([&] { EXPECT_EQ(op(aclnnMulsGetWorkspaceSize, aclnnMuls, x, two, y), 0); });
+  EXPECT_EQ(aclrtFree(target), 0);
+  no_longer(memory_, target);
+  expect_only(7);
 }
 
 TEST_F(Memory, F7FreeOfMemoryWithQueuedUsersIsAViolation) {

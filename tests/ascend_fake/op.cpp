@@ -270,6 +270,7 @@ aclnnStatus phase_one(const OpName& op, const char* call, uint64_t* size, aclOpE
                       const OpArguments& arguments) {
   return answer({.name = call, .since = op.since, .of_operators = true}, [&](Fake& f) {
     ++f.counters.phase_one_calls;
+    if (f.options.fail_operators != 0) throw Refusal{f.options.fail_operators, "a failure on demand"};
     if (size == nullptr || executor == nullptr) throw Refusal{kNull, "nowhere to put size or executor"};
     OpCall context(f, op.name);
     arguments(context);

@@ -110,6 +110,7 @@ class OpRun {
   void need_index(int64_t index, int64_t extent, const char* what, int code = kVectorFault) const;
   void violation(int rule, const std::string& text) { fake_.ledger.violation(rule, origin_, text); }
   uint64_t seed() const { return fake_.options.seed; }
+  const AscendFakeOptions& options() const { return fake_.options; }
   // The order in which this row of so many is summed.
   SumOrder order(int64_t row, int64_t rows) const { return SumOrder::seeded(seed(), row, rows); }
   // The host bytes of an operand's storage; throws the fault of memory that is gone.

@@ -116,6 +116,20 @@ TEST_F(Operators, F27RmsNormNeedsItsTypesAndRstd) {
             161002);
 }
 
+TEST_F(Operators, F27RmsNormTakesEveryPairOfTypesThatIsDocumented) {
+  aclTensor* rstd = tensor(ACL_FLOAT, {2, 1}, memory(8));
+  const std::vector<float> ones(8, 1);
+  for (const aclDataType type : {ACL_FLOAT16, ACL_BF16}) {
+    aclTensor* x = tensor(type, {2, 4}, cast_up(type, ones));
+    for (const aclDataType gamma_type : {type, ACL_FLOAT}) {
+      aclTensor* gamma = gamma_type == ACL_FLOAT ? floats({4}, {1, 1, 1, 1})
+                                                 : tensor(type, {4}, cast_up(type, std::vector<float>(4, 1)));
+      EXPECT_EQ(op(aclnnRmsNormGetWorkspaceSize, aclnnRmsNorm, x, gamma, 0.0, out({2, 4}, type), rstd), 0);
+      EXPECT_EQ(cast_down(type, out_, 8), ones);
+    }
+  }
+}
+
 TEST_F(Operators, F27RmsNormIsTheFormula) {
   const std::vector<float> x = some_floats(3 * 37, 4);
   const std::vector<float> gamma = some_floats(37);
@@ -218,6 +232,7 @@ TEST_F(Quantised, F30GroupsAndScalesThatDoNotFitAreRefused) {
   EXPECT_EQ(multiply(64, 16, 4), 161002);
   EXPECT_EQ(multiply(64, 64, 1), 161002) << "a group is smaller than k";
   EXPECT_EQ(multiply(64, 32, 3), 161002);
+  EXPECT_EQ(multiply(65536, 32, 2048), 161002) << "k is at most 65535";
 }
 
 TEST_F(Quantised, F30AGroupOf32IsTheFormula) {

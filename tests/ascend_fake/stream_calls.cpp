@@ -198,21 +198,35 @@ aclError aclrtStreamWaitEvent(aclrtStream stream, aclrtEvent event) {
   });
 }
 
+namespace {
+
+int wait_for_event(Fake& f, aclrtEvent event) {
+  Event& object = event_of(f, event);
+  check_not_capturing(f, object, "synchronise");
+  if (!object.recorded) {
+    f.ledger.violation(21, "waits for an event that nobody recorded");
+    return 0;
+  }
+  ++f.counters.synchronisations;
+  run_until(f, object.recorded->stream, object.recorded->number);
+  host_learns(f, object.clock);
+  Stream* stream = f.streams.find(object.recorded->stream);
+  const int code = stream == nullptr ? 0 : taken_fault(*stream);
+  if (code != 0) f.remember(stream->fault_text);
+  return code;
+}
+
+}  // namespace
+
 aclError aclrtSynchronizeEvent(aclrtEvent event) {
-  return answer({.name = "aclrtSynchronizeEvent", .synchronises = true}, [&](Fake& f) {
-    Event& object = event_of(f, event);
-    check_not_capturing(f, object, "synchronise");
-    if (!object.recorded) {
-      f.ledger.violation(21, "waits for an event that nobody recorded");
-      return 0;
-    }
-    ++f.counters.synchronisations;
-    run_until(f, object.recorded->stream, object.recorded->number);
-    host_learns(f, object.clock);
-    Stream* stream = f.streams.find(object.recorded->stream);
-    const int code = stream == nullptr ? 0 : taken_fault(*stream);
-    if (code != 0) f.remember(stream->fault_text);
-    return code;
+  return answer({.name = "aclrtSynchronizeEvent", .synchronises = true},
+                [&](Fake& f) { return wait_for_event(f, event); });
+}
+
+aclError aclrtSynchronizeEventWithTimeout(aclrtEvent event, int32_t timeoutMs) {
+  return answer({.name = "aclrtSynchronizeEventWithTimeout", .synchronises = true}, [&](Fake& f) {
+    if (timeoutMs < -1 || timeoutMs == 0) throw Refusal{kBadParameter, "a timeout is -1 or positive"};
+    return wait_for_event(f, event);
   });
 }
 

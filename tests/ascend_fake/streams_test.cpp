@@ -1,6 +1,8 @@
 // F21 and F25: queues, events and late faults; and what is counted (F53, F54, F56, F58).
 #include <cstring>
 
+#include <set>
+
 #include "card_test_fixture.h"
 
 namespace ascend_fake {
@@ -41,6 +43,27 @@ TEST_F(Streams, F21TwoStreamsOnTheSameBytesAreAViolation) {
   EXPECT_EQ(aclrtMemsetAsync(device, 64, 1, 64, stream), 0);
   EXPECT_EQ(aclrtMemsetAsync(device, 64, 2, 64, other), 0);
   expect_only(21);
+}
+
+TEST_F(Streams, F21HowFarAnotherStreamHasComeIsUpToTheSeed) {
+  std::set<uint8_t> seen;
+  for (uint64_t seed = 0; seed < 24; ++seed) {
+    begin(options_of_seed(seed));
+    void* mine = memory(64);
+    void* theirs = memory(64);
+    aclrtStream other = new_stream();
+    EXPECT_EQ(aclrtMemsetAsync(theirs, 64, 1, 64, other), 0);
+    EXPECT_EQ(aclrtMemsetAsync(mine, 64, 2, 64, stream), 0);
+    EXPECT_EQ(synchronise(), 0);
+    EXPECT_EQ(byte_at(mine), 2);
+    const uint8_t byte = byte_at(theirs);
+    if (seed == 0) {
+      EXPECT_NE(byte, 1) << "nothing runs before somebody needs it";
+    }
+    seen.insert(byte);
+    close();
+  }
+  EXPECT_EQ(seen.size(), 2u) << "run, and not run yet";
 }
 
 TEST_F(Streams, F21AnEventBetweenThemOrdersThem) {

@@ -82,7 +82,7 @@ EndedAnswer ended_answer(const Company& company, const Way& way) {
   Batch batch(company.teacher, options, speculation);
   const Tokens prompt = prompt_of(company.teacher);
   EndedAnswer ended;
-  GenerateRequest request{.prompt = prompt, .options = {.max_tokens = kWayAnswer}};
+  GenerateRequest request{.prompt = prompt, .options = {.max_tokens = way.tokens}};
   request.events.on_end = keep_end(batch.device(), ended);
   batch.generate({&request, 1});
   return ended;

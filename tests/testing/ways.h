@@ -21,6 +21,7 @@ struct Way {
   TreeShape shape = TreeShape::dynamic;
   AttentionOp attention = AttentionOp::fused;
   DType kv_type = DType::f16;
+  std::int64_t tokens = kWayAnswer;  // of the answer; the context has room for 64
 };
 
 // Longer than a block of the cache, and it repeats itself, so that lookup has something to find.

@@ -40,6 +40,7 @@ inline constexpr AclCode kStubLibrary = 100039;
 inline constexpr AclCode kNoMemory = 207001;
 inline constexpr AclCode kNoResource = 207005;
 inline constexpr AclCode kNoStream = 207008;
+inline constexpr AclCode kNoOperators = 561107;
 
 // --- the table -------------------------------------------------------------------------------------------------------
 // A symbol whose address the loader looks for. An optional one may be absent.
@@ -126,6 +127,8 @@ struct Api {
   Symbol<AclCode(AclEvent)> aclrtDestroyEvent{all, "aclrtDestroyEvent"};
   Symbol<AclCode(AclEvent, AclStream)> aclrtRecordEvent{all, "aclrtRecordEvent"};
   Symbol<AclCode(AclEvent)> aclrtSynchronizeEvent{all, "aclrtSynchronizeEvent"};
+  Symbol<AclCode(AclEvent, std::int32_t)> aclrtSynchronizeEventWithTimeout{all, "aclrtSynchronizeEventWithTimeout",
+                                                                           true};
   Symbol<AclCode(void**, std::size_t, AclMemoryPolicy)> aclrtMalloc{all, "aclrtMalloc"};
   Symbol<AclCode(void*)> aclrtFree{all, "aclrtFree"};
   Symbol<AclCode(void**, std::size_t)> aclrtMallocHost{all, "aclrtMallocHost"};

@@ -1,5 +1,9 @@
 #include "device/ascend/ascend_device.h"
 
+#include <fmt/format.h>
+
+#include <fstream>
+
 #include "base/error.h"
 #include "device/ascend/memory.h"
 #include "device/ascend/op_queue.h"
@@ -13,7 +17,17 @@ namespace {
 
 // From two upwards: the kernel for a single row forgets the mask (attention.cpp).
 constexpr std::int64_t kBuckets[] = {2, 8, 16, 32, 64, 128, 512};
+// Where the driver's installer writes its version, as a line "Version=25.0.rc1".
+constexpr const char* kDriverFile = "/usr/local/Ascend/driver/version.info";
 constexpr MemoryLayout kLayout = {.alignment = 64, .slack = 32};
+
+std::string driver_version(const char* path) {
+  constexpr std::string_view kKey = "Version=";
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with(kKey)) return line.substr(kKey.size());
+  return "";
+}
 
 class AscendDevice final : public QueuedDevice<OpQueue> {
  public:
@@ -41,6 +55,23 @@ class AscendDevice final : public QueuedDevice<OpQueue> {
   bool needs_dense_mask() const override { return true; }
   bool multiplies_hidden_keys() const override { return true; }
   bool is_stand_in() const override { return is_fake(card_->api()); }
+
+  CardFacts facts() const {
+    enter();
+    const Chip& chip = card_->chip();
+    const Abilities& abilities = queue_.abilities();
+    const auto [free, total] = card_->memory();
+    return {.chip = chip.name,
+            .runtime = chip.acl_major == 0 ? "" : fmt::format("{}.{}", chip.acl_major, chip.acl_minor),
+            .driver = is_stand_in() ? "" : driver_version(kDriverFile),
+            .memory = total,
+            .free_memory = free,
+            .fused_version = queue_.fused_version(),
+            .f32_from_f16 = abilities.f32_from_f16,
+            .f32_from_bf16 = abilities.f32_from_bf16,
+            .fused_f16 = abilities.fused_f16,
+            .fused_bf16 = abilities.fused_bf16};
+  }
 
  private:
   // Contexts belong to threads, so every call from outside of a step sets it.
@@ -111,6 +142,11 @@ std::unique_ptr<Device> make_device(const Options& options) {
   const int count = count_npus(*api);
   if (options.index >= count) device_error("Ascend: no NPU {}: there are {}, from 0 on", options.index, count);
   return std::make_unique<AscendDevice>(options);
+}
+
+std::optional<CardFacts> card_facts(const Device& device) {
+  const auto* const mine = dynamic_cast<const AscendDevice*>(&device);
+  return mine == nullptr ? std::nullopt : std::optional(mine->facts());
 }
 
 std::int64_t stored_bytes(DType type, std::int64_t elements) {

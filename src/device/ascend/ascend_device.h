@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -45,12 +46,26 @@ struct Options {
   std::int64_t most_graphs = 256;                     // each takes streams, of which a card has fewer than 2000
   std::size_t staging_bytes = std::size_t{32} << 20;  // pinned memory for copies
   std::size_t arena_bytes = std::size_t{16} << 20;    // of each of three that grow: workspaces and scratch
-  std::int32_t timeout_ms = 600'000;                  // of a synchronisation; events are waited for without one
+  std::int32_t timeout_ms = 600'000;                  // of a wait; for events where the runtime can end one
   std::function<void(std::string_view)> remark = {};  // a line that a user should see: something is not as asked for
 };
 
 // Throws DeviceError, in one line, where there is no such NPU or it cannot be used.
 std::unique_ptr<Device> make_device(const Options& options = {});
+
+// What is known of the card of an open device, for reports: much of it was found out when it opened (probes.h).
+struct CardFacts {
+  std::string chip = {};     // "Ascend910B4"
+  std::string runtime = {};  // the version of AscendCL, "1.16"; empty: it does not tell
+  std::string driver = {};   // where it says so in a file; empty: it does not
+  std::size_t memory = 0;    // bytes; 0: it does not tell
+  std::size_t free_memory = 0;
+  int fused_version = 0;                             // of FusedInferAttentionScore; 0: the card has none
+  bool f32_from_f16 = false, f32_from_bf16 = false;  // products of 16-bit matrices come unrounded
+  bool fused_f16 = false, fused_bf16 = false;        // the fused attention gives the eager one's results over such keys
+};
+// Nothing for a device that was not made here.
+std::optional<CardFacts> card_facts(const Device& device);
 
 // Bytes that a linear weight of this type takes on the NPU, where block formats are not kept.
 std::int64_t stored_bytes(DType type, std::int64_t elements);

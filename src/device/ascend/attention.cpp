@@ -51,8 +51,9 @@ void OpQueue::attention_eager(ConstView q, const KvViews& kv, const RowTables& r
 bool OpQueue::can_fuse(const AttentionCall& call) const {
   const View& k = call.kv.k;
   const std::int64_t heads = call.q.dim(1), kv_heads = k.dim(2), dim = k.dim(3), page = k.dim(1);
-  return fused_version_ > 0 && abilities_.fused_attention && k.type() != DType::f32 && call.q.dim(0) > 1 &&
-         dim % 16 == 0 && dim <= kMostHeadSize && heads <= kMostHeads && heads / kv_heads <= kMostGroup &&
+  const bool probed = k.type() == DType::f16 ? abilities_.fused_f16 : abilities_.fused_bf16;
+  return fused_version_ > 0 && k.type() != DType::f32 && probed && call.q.dim(0) > 1 && dim % 16 == 0 &&
+         dim <= kMostHeadSize && heads <= kMostHeads && heads / kv_heads <= kMostGroup &&
          kv_heads * dim <= kMostKvWidth && is_page(page) && call.rows.mask.dim(3) == call.rows.blocks.dim(1) * page;
 }
 

@@ -86,7 +86,11 @@ void Card::record(AclEvent event) {
 
 void Card::wait_for(AclEvent event) {
   const bool had_failed = std::exchange(failed_, true);
-  call(*api_, api_->aclrtSynchronizeEvent, event);
+  if (api_->aclrtSynchronizeEventWithTimeout) {
+    call(*api_, api_->aclrtSynchronizeEventWithTimeout, event, options_.timeout_ms);
+  } else {
+    call(*api_, api_->aclrtSynchronizeEvent, event);
+  }
   failed_ = had_failed;
 }
 

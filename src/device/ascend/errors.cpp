@@ -29,7 +29,7 @@ constexpr std::array<Meaning, 17> kMeanings = {{
     {507046, "the NPU did not finish in time"},
     {561002, "an operator refused the shapes of its arguments"},
     {561003, "an operator has no kernel: source CANN's set_env.sh first, and install its kernels for this NPU"},
-    {561107, "operators are not found: source CANN's set_env.sh first"},
+    {kNoOperators, "operators are not found: source CANN's set_env.sh first"},
 }};
 
 // The runtime's words on one line.
@@ -59,6 +59,7 @@ std::string describe_failure(const Api& api, std::string_view call, AclCode code
 }
 
 bool AclFailure::is_refusal() const {
+  if (code_ == kNoOperators) return false;
   return code_ == 161001 || code_ == 161002 || (code_ >= 561000 && code_ < 562000);
 }
 

@@ -21,7 +21,8 @@ class AclFailure : public DeviceError {
  public:
   AclFailure(const std::string& message, AclCode code) : DeviceError(message), code_(code) {}
   AclCode code() const { return code_; }
-  // An operator would not take these arguments, or is not installed: nothing was launched and nothing is lost.
+  // An operator would not take these arguments, or is not installed: nothing was launched and nothing is lost. Where no
+  // operator at all is found it is no refusal: the environment script was not sourced.
   bool is_refusal() const;
 
  private:

@@ -1,6 +1,8 @@
 // Whatever fails while an Ascend device opens or runs is one error, and nothing is left behind.
+#include <map>
 #include <set>
 
+#include "base/testing/sanitized.h"
 #include "device/ascend/testing/ascend_device_fixture.h"
 
 namespace espalier {
@@ -24,12 +26,26 @@ bool is_done_without(const std::string& call, std::int32_t code) {
   return calls.contains(call) || code == 561003;
 }
 
+// Descriptors are made by the hundred, and operators alike: under sanitizers of each call the first ones, then every
+// seventh.
+std::vector<std::uint64_t> calls_that_may_fail(const std::vector<std::string>& names, std::int32_t code) {
+  constexpr int kAll = 12, kStep = 7;
+  std::map<std::string, int> seen;
+  std::vector<std::uint64_t> chosen;
+  for (std::uint64_t n = 1; n <= names.size(); ++n) {
+    const std::string& name = names[n - 1];
+    if (gives_back(name) || (code == 561003 && !name.ends_with("GetWorkspaceSize"))) continue;
+    const int count = ++seen[name];
+    if (!kSanitized || count <= kAll || count % kStep == 0) chosen.push_back(n);
+  }
+  return chosen;
+}
+
 TEST_F(AscendFaults, WhicheverCallFailsWhileItOpensIsOneErrorAndNothingIsLeft) {
   card_.open_anew();
   const std::vector<std::string> names = calls(card_);
   for (const std::int32_t code : {507015, 561003})
-    for (std::uint64_t n = 1; n <= names.size(); ++n) {
-      if (gives_back(names[n - 1])) continue;
+    for (const std::uint64_t n : calls_that_may_fail(names, code)) {
       fail([&](AscendFakeOptions& options) {
         options.fail_call = n;
         options.fail_code = code;

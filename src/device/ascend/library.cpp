@@ -37,24 +37,29 @@ Opened open_library(const std::string& file, int flags = 0) {
   return {nullptr, problem == nullptr ? "" : problem};
 }
 
-// By its name, then below the home of CANN.
-Opened open_by_name(const std::string& name, const std::string& home, int flags = 0) {
-  Opened opened = open_library(name, flags);
-  if (opened.handle == nullptr && !home.empty()) opened = open_library(home + "/lib64/" + name, flags);
-  return opened;
+bool names_the_driver(const std::string& problem) {
+  return problem.find(kDriverLibrary) != problem.npos;
 }
 
+// By its name, then below the home of CANN; one that is there and lacks the driver lacks it there too.
+Opened open_by_name(const std::string& name, const std::string& home, int flags = 0) {
+  Opened opened = open_library(name, flags);
+  if (opened.handle != nullptr || home.empty() || names_the_driver(opened.problem)) return opened;
+  return open_library(home + "/lib64/" + name, flags);
+}
+
+// Where neither opens, the one that is there and lacks the driver says more than the one that is not there.
 Opened open_runtime(const LibraryOptions& options, int flags = 0) {
   if (!options.library.empty()) return open_library(options.library, flags);
   Opened first = open_by_name(kRuntimeNames[0], options.home, flags);
   if (first.handle != nullptr) return first;
   Opened second = open_by_name(kRuntimeNames[1], options.home, flags);
-  return second.handle != nullptr ? second : first;
+  return second.handle != nullptr || names_the_driver(second.problem) ? second : first;
 }
 
 [[noreturn]] void refuse_without_runtime(const LibraryOptions& options, const std::string& problem) {
   if (!options.library.empty()) device_error("Ascend: {}: cannot be loaded: {}", options.library, problem);
-  if (problem.find(kDriverLibrary) != problem.npos) device_error("Ascend: the driver is missing: {}", problem);
+  if (names_the_driver(problem)) device_error("Ascend: the driver is missing: {}", problem);
   device_error("Ascend: {} was not found: is CANN installed, and its set_env.sh sourced? ({})", kRuntimeNames[0],
                problem);
 }
@@ -77,8 +82,10 @@ void refuse_missing_symbols(const Api& api, const std::vector<std::string>& abse
   if (missing == 0) return;
   const std::string others = missing == 1 ? "" : fmt::format(" and {} other functions", missing - 1);
   if (!absent_libraries.empty())
-    device_error("Ascend: {}{} are missing: {} was not found: is CANN's set_env.sh sourced?", first->name, others,
-                 fmt::join(absent_libraries, ", "));
+    device_error(
+        "Ascend: {}{} missing: {} not found: is CANN's set_env.sh sourced?", first->name,
+        missing == 1 ? " is" : others + " are",
+        fmt::format("{} {}", fmt::join(absent_libraries, " and "), absent_libraries.size() == 1 ? "was" : "were"));
   device_error("Ascend: {}{} missing from the installed libraries, expected CANN 8.1 or later", first->name,
                missing == 1 ? " is" : others + " are");
 }

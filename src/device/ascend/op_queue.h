@@ -21,7 +21,8 @@ namespace espalier::ascend {
 struct Abilities {
   bool f32_from_f16 = true;  // a product of 16-bit matrices can be written unrounded
   bool f32_from_bf16 = true;
-  bool fused_attention = true;
+  bool fused_f16 = true;  // the fused attention gives the eager one's results over keys of this type
+  bool fused_bf16 = true;
 };
 
 // The newest form of the fused attention that this chip is documented to have; 0: none.
@@ -51,6 +52,7 @@ class OpQueue {
   OpQueue(std::shared_ptr<Card> card, Staging& staging, std::size_t arena_bytes);
 
   Abilities& abilities() { return abilities_; }
+  const Abilities& abilities() const { return abilities_; }
   // Which version of the fused attention this card has; 0: none.
   int fused_version() const { return fused_version_; }
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -37,7 +38,7 @@ class ProbeMemory {
   std::vector<std::unique_ptr<DeviceBuffer>> buffers_;
 };
 
-// Runs a probe: false where an operator refuses, and where the probe says so.
+// Runs a probe: false where the operator that it looks at refuses, and where the probe says so.
 template <typename Probe>
 bool holds(const Probe& probe) {
   try {
@@ -69,45 +70,102 @@ bool product_is_unrounded(DType type, OpQueue& queue, const std::shared_ptr<Card
   return true;
 }
 
-// Two rows that see different keys of one block; far more than roundings apart if one of them sees a key too many.
+// Whether a product of this type is unrounded. Where it is not, the other way must do: if that is refused too,
+// operators are not installed or not found, and the refusal says so.
+void probe_product(DType type, bool& unrounded, OpQueue& queue, const std::shared_ptr<Card>& card, Staging& staging) {
+  unrounded = true;  // so that it is tried
+  unrounded = holds([&] { return product_is_unrounded(type, queue, card, staging); });
+  if (!unrounded) product_is_unrounded(type, queue, card, staging);
+}
+
+// Rows that see a few keys each, before key 512 and behind it, where masks of a single row are known to be ignored. All
+// numbers are exact in both 16-bit types, so that one eager result judges them both.
 struct AttentionProbe {
-  static constexpr std::int64_t kPage = 128, kDim = 16, kHeads = 2, kRows = 2;
+  static constexpr std::int64_t kPage = 128, kPages = 5, kKeys = kPage * kPages, kDim = 16, kHeads = 2;
+  static constexpr std::int64_t kMostRows = 32, kForgotten = 512;
+  static constexpr float kScale = 0.25f;
 
   AttentionProbe(const std::shared_ptr<Card>& card, Staging& staging) : memory(card, staging) {
-    std::vector<std::uint16_t> keys, values;
-    for (std::int64_t i = 0; i < kPage * kDim; ++i) {
-      keys.push_back(f32_to_f16(static_cast<float>(i * 7 % 13) / 13 - 0.5f));
-      values.push_back(f32_to_f16(static_cast<float>(i / kDim % 32)));
-    }
     std::vector<float> queries;
-    for (std::int64_t i = 0; i < kRows * kHeads * kDim; ++i) queries.push_back(static_cast<float>(i * 5 % 11) / 11);
-    std::vector<std::uint8_t> hidden(kRows * kPage, 1);
-    for (std::size_t c = 0; c < 40; ++c) hidden[c] = 0;
-    for (std::size_t c = 3; c < 9; ++c) hidden[kPage + c] = 0;
-    kv = {memory.put(DType::f16, keys, {1, kPage, 1, kDim}), memory.put(DType::f16, values, {1, kPage, 1, kDim})};
-    q = memory.put(DType::f32, queries, {kRows, kHeads, kDim});
-    out = memory.put(DType::f32, std::vector<float>(queries.size()), {kRows, kHeads, kDim});
-    rows.blocks = memory.put(DType::i32, std::vector<std::int32_t>{0}, {1, 1});
-    rows.mask = memory.put(DType::u8, hidden, {1, 1, kRows, kPage});
+    for (std::int64_t i = 0; i < kMostRows * kHeads * kDim; ++i) queries.push_back(static_cast<float>(i * 5 % 11) / 16);
+    q = memory.put(DType::f32, queries, {kMostRows, kHeads, kDim});
+    out = memory.put(DType::f32, std::vector<float>(queries.size()), {kMostRows, kHeads, kDim});
+    rows.blocks = memory.put(DType::i32, std::vector<std::int32_t>{3, 0, 4, 1, 2}, {1, kPages});
+    mask = memory.put(DType::u8, hidden(), {1, 1, kMostRows, kKeys});
+  }
+
+  // Each row sees eight keys and one of four behind key 512.
+  static std::vector<std::uint8_t> hidden() {
+    std::vector<std::uint8_t> hides(kMostRows * kKeys, 1);
+    for (std::int64_t r = 0; r < kMostRows; ++r) {
+      std::uint8_t* const row = hides.data() + r * kKeys;
+      std::fill_n(row + 3 * r, 8, std::uint8_t{0});
+      row[far_key(r)] = 0;
+    }
+    return hides;
+  }
+  static std::int64_t far_key(std::int64_t row) { return kForgotten + 32 * (row % 4); }
+  // Small before key 512; behind it large where somebody sees it, so that nine keys weigh otherwise than all of them.
+  static float value_at(std::int64_t key, std::int64_t d) {
+    if (key < kForgotten) return static_cast<float>((key + d) % 8);
+    return key % 32 == 0 ? 31.0f : 0.0f;
+  }
+
+  KvViews cache(DType type) {
+    const auto half = [&](float value) { return type == DType::bf16 ? f32_to_bf16(value) : f32_to_f16(value); };
+    constexpr std::int64_t kLogical[kPages] = {1, 3, 4, 0, 2};  // of a block, whose place the table says
+    std::vector<std::uint16_t> keys, values;
+    for (const std::int64_t page : kLogical)
+      for (std::int64_t key = page * kPage; key < (page + 1) * kPage; ++key)
+        for (std::int64_t d = 0; d < kDim; ++d) {
+          keys.push_back(half(static_cast<float>((key * kDim + d) * 7 % 13 - 6) / 16));
+          values.push_back(half(value_at(key, d)));
+        }
+    return {memory.put(type, keys, {kPages, kPage, 1, kDim}), memory.put(type, values, {kPages, kPage, 1, kDim})};
+  }
+  RowTables first_rows(std::int64_t count) const {
+    RowTables some = rows;
+    some.mask = View(mask.data(), DType::u8, {1, 1, count, kKeys});
+    return some;
   }
 
   ProbeMemory memory;
-  View q, out;
-  KvViews kv;
+  View q, out, mask;
   RowTables rows;
 };
 
-// Values reach 31; both ways have the same scores up to 2^-11, and results are rounded to f16.
-bool fused_is_eager(OpQueue& queue, const std::shared_ptr<Card>& card, Staging& staging) {
-  constexpr float kFarApart = 31 * 0x1p-7f;
-  AttentionProbe probe(card, staging);
-  queue.attention_eager(probe.q, probe.kv, probe.rows, 0.25f, probe.out);
-  const std::vector<float> eager = probe.memory.floats(probe.out);
-  queue.attention(probe.q, probe.kv, probe.rows, 0.25f, probe.out);
-  const std::vector<float> fused = probe.memory.floats(probe.out);
-  for (std::size_t i = 0; i < eager.size(); ++i)
-    if (!(std::fabs(fused[i] - eager[i]) <= kFarApart)) return false;
+// Values reach 31, of which bf16 keeps 8 digits; a key too many or too few changes a result by more than 2.
+constexpr float kFarApart = 1;
+
+// For few rows and many: kernels for up to 16 of them are others.
+bool fused_is_eager(DType type, const std::vector<float>& eager, AttentionProbe& probe, OpQueue& queue) {
+  const KvViews kv = probe.cache(type);
+  for (const std::int64_t rows : {2, 16, 32}) {
+    const View out = probe.out.rows(0, rows);
+    queue.attention(probe.q.rows(0, rows), kv, probe.first_rows(rows), AttentionProbe::kScale, out);
+    const std::vector<float> fused = probe.memory.floats(out);
+    for (std::size_t i = 0; i < fused.size(); ++i)
+      if (!(std::fabs(fused[i] - eager[i]) <= kFarApart)) return false;
+  }
   return true;
+}
+
+void probe_attention(OpQueue& queue, const std::shared_ptr<Card>& card, Staging& staging,
+                     const std::function<void(std::string_view)>& remark) {
+  AttentionProbe probe(card, staging);
+  queue.attention_eager(probe.q, probe.cache(DType::f16), probe.first_rows(AttentionProbe::kMostRows),
+                        AttentionProbe::kScale, probe.out);
+  const std::vector<float> eager = probe.memory.floats(probe.out);
+  for (const DType type : {DType::f16, DType::bf16}) {
+    if (type == DType::bf16 && !card->chip().has_bf16) continue;
+    bool& fuses = type == DType::f16 ? queue.abilities().fused_f16 : queue.abilities().fused_bf16;
+    fuses = true;  // so that it is tried
+    fuses = holds([&] { return fused_is_eager(type, eager, probe, queue); });
+    if (!fuses && remark)
+      remark(fmt::format(
+          "Ascend: attention goes the eager way over {} keys: the fused operator of {} does not give its results",
+          name(type), card->chip().name));
+  }
 }
 
 }  // namespace
@@ -115,17 +173,11 @@ bool fused_is_eager(OpQueue& queue, const std::shared_ptr<Card>& card, Staging& 
 void probe(OpQueue& queue, const std::shared_ptr<Card>& card, Staging& staging, bool fused,
            const std::function<void(std::string_view)>& remark) {
   Abilities& abilities = queue.abilities();
-  const auto unrounded = [&](DType type) {
-    return holds([&] { return product_is_unrounded(type, queue, card, staging); });
-  };
-  abilities.f32_from_f16 = unrounded(DType::f16);
-  abilities.f32_from_bf16 = card->chip().has_bf16 && unrounded(DType::bf16);
-  abilities.fused_attention = fused && queue.fused_version() > 0;
-  if (!abilities.fused_attention) return;
-  abilities.fused_attention = holds([&] { return fused_is_eager(queue, card, staging); });
-  if (!abilities.fused_attention && remark)
-    remark(fmt::format("Ascend: attention goes the eager way: the fused operator of {} does not give its results",
-                       card->chip().name));
+  probe_product(DType::f16, abilities.f32_from_f16, queue, card, staging);
+  abilities.f32_from_bf16 = false;
+  if (card->chip().has_bf16) probe_product(DType::bf16, abilities.f32_from_bf16, queue, card, staging);
+  abilities.fused_f16 = abilities.fused_bf16 = false;
+  if (fused && queue.fused_version() > 0) probe_attention(queue, card, staging, remark);
 }
 
 }  // namespace espalier::ascend

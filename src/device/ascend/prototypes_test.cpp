@@ -31,6 +31,7 @@ ESPALIER_SAME(aclrtCreateEventExWithFlag);
 ESPALIER_SAME(aclrtDestroyEvent);
 ESPALIER_SAME(aclrtRecordEvent);
 ESPALIER_SAME(aclrtSynchronizeEvent);
+ESPALIER_SAME(aclrtSynchronizeEventWithTimeout);
 ESPALIER_SAME(aclrtMalloc);
 ESPALIER_SAME(aclrtFree);
 ESPALIER_SAME(aclrtMallocHost);
@@ -83,7 +84,7 @@ ESPALIER_SAME_OP(FusedInferAttentionScoreV5);
 namespace espalier::ascend {
 namespace {
 
-constexpr std::size_t kFunctions = 41, kOperators = 28;  // above
+constexpr std::size_t kFunctions = 42, kOperators = 28;  // above
 
 TEST(AscendPrototypes, AllOfTheTableIsCompared) {
   const Api api;

@@ -53,6 +53,29 @@ class AttentionConformance : public testing::TestWithParam<std::tuple<DeviceUnde
             {.rows = 24, .sequences = 1, .shortest_prefix = 250, .longest_prefix = 260, .window = 130, .dim = 16}};
   }
 
+  // Where kernels are known to change: masks are forgotten behind key 512, other kernels serve up to 16 rows, and the
+  // largest buckets are cut into parts. A device that checks row counts has the next bucket instead of 17.
+  std::vector<ScenarioShape> far_shapes() const {
+    const auto behind_key_512 = [](std::int64_t rows) {
+      return ScenarioShape{.rows = rows,
+                           .sequences = 1,
+                           .shortest_prefix = 500,
+                           .longest_prefix = 700,
+                           .block_size = 128,
+                           .kv_heads = 1,
+                           .group = 2,
+                           .dim = 16};
+    };
+    std::vector<ScenarioShape> shapes = {behind_key_512(test_.row_count(2)), behind_key_512(16),
+                                         behind_key_512(test_.exact() ? test_.row_count(17) : 17)};
+    if (kSanitized || type() == DType::bf16) return shapes;
+    for (const std::int64_t wanted : {std::int64_t{128}, std::numeric_limits<std::int64_t>::max()}) {
+      shapes.push_back(behind_key_512(test_.row_count(wanted)));
+      shapes.back().group = 1;
+    }
+    return shapes;
+  }
+
   DeviceTest test_{std::get<0>(GetParam())};
 };
 
@@ -85,6 +108,18 @@ TEST_P(AttentionConformance, AllFormsGiveTheBitsOfTheReferenceListsWhereverTheBl
         test_.expect_close(run_attention(test_.tested(), scenario, type(), form, ++placement), expected,
                            bounds(scenario));
     }
+}
+
+TEST_P(AttentionConformance, BehindKey512AndInTheLargestBucketsItIsStillTheReference) {
+  if (!test_.has_buckets()) GTEST_SKIP() << "one kernel for any number of rows and keys";
+  std::uint64_t seed = 400;
+  for (const ScenarioShape& shape : far_shapes()) {
+    SCOPED_TRACE(testing::Message() << shape.rows << " rows, seed " << ++seed);
+    const AttentionScenario scenario(shape, seed);
+    const std::vector<float> expected = run_attention(test_.judge(), scenario, type(), AttentionForm::lists, 1);
+    for (AttentionForm form : forms())
+      test_.expect_close(run_attention(test_.tested(), scenario, type(), form, seed), expected, bounds(scenario));
+  }
 }
 
 TEST_P(AttentionConformance, ARowComputedAloneGivesTheSameBits) {

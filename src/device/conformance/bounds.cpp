@@ -16,12 +16,16 @@ constexpr float kLargestF16 = 65504;
 constexpr double kSmallestF16 = 0x1p-25;  // half of the distance of its subnormals
 constexpr std::int64_t kQuantisedBlock = 32;
 
-// What quantising a row in blocks of 32 to whole multiples of absmax / 127 changes at element k.
-double quantisation_error(std::span<const float> x, std::size_t k) {
-  const auto begin = k / kQuantisedBlock * kQuantisedBlock;
+// Of the block of 32 that begins here.
+float largest_in_block(std::span<const float> x, std::size_t begin) {
   float largest = 0;
   for (float value : x.subspan(begin, kQuantisedBlock)) largest = std::max(largest, std::fabs(value));
-  return largest < 0x1p-100f ? std::fabs(x[k]) : 0.5 * largest / 127 * (1 + 8 * kRounding);
+  return largest;
+}
+
+// What quantising a row in blocks of 32 to whole multiples of absmax / 127 changes at an element of such a block.
+double quantisation_error(float x, float largest) {
+  return largest < 0x1p-100f ? std::fabs(x) : 0.5 * largest / 127 * (1 + 8 * kRounding);
 }
 
 float stored_as(DType type, float value) {
@@ -67,12 +71,14 @@ double linear_bound(const LinearTerms& t) {
   const double of_x = rounding_in(t.kept), of_w = is_float(t.stored) && t.stored == t.kept ? 0 : rounding_in(t.kept);
   const double of_sum = 4 * static_cast<double>(t.x.size() + 4) * kRounding;  // the judge's and the device's
   double bound = 0, magnitude = std::fabs(t.bias);
+  float largest = 0;
   for (std::size_t k = 0; k < t.x.size(); ++k) {
     const double x = std::fabs(t.x[k]), w = std::fabs(t.w[k]);
+    if (is_block_quantised(t.stored) && k % kQuantisedBlock == 0) largest = largest_in_block(t.x, k);
     if (!std::isfinite(x) || (t.kept == DType::f16 && (x > kLargestF16 || w > kLargestF16))) return kAnything;
     bound += x * w * (of_x + of_w + of_x * of_w + of_sum);
     if (t.kept == DType::f16) bound += kSmallestF16 * (x + w);
-    if (is_block_quantised(t.stored)) bound += w * quantisation_error(t.x, k);
+    if (is_block_quantised(t.stored)) bound += w * quantisation_error(t.x[k], largest);
     magnitude += x * w;
   }
   return bound + 4 * kRounding * magnitude + 0x1p-140;

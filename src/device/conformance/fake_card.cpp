@@ -75,6 +75,10 @@ std::string FakeCard::call(std::uint64_t number) const {
   return name == nullptr ? "" : name;
 }
 
+void FakeCard::warm() const {
+  control<void()>("ascend_fake_warm")();
+}
+
 AscendFakeCounters FakeCard::counters() const {
   AscendFakeCounters counters{};
   control<void(AscendFakeCounters*)>("ascend_fake_counters")(&counters);

@@ -29,6 +29,8 @@ class FakeCard {
   std::unique_ptr<Device> open_anew(std::uint64_t seed = 0) const;
 
   AscendFakeCounters counters() const;
+  // Warm-up is over: from here on allocations and new shapes are counted.
+  void warm() const;
   std::string call(std::uint64_t number) const;  // its name, of the n-th since the reset; empty: there was none
   std::vector<std::string> violations() const;
   std::vector<std::string> live_objects() const;
