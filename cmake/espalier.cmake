@@ -1,10 +1,11 @@
 # One library per folder: espalier_library(NAME SOURCES ... LINKS ... TESTS ...).
 # LINKS is the folder's "may include" line of docs/architecture.md; TESTS become one program NAME_test; HEADERS are the
 # precompiled ones, where they are not those of other folders. espalier_test(NAME SOURCES ... LINKS ...) is a test program
-# without a library; SHARDS is into how many processes sanitizers cut a long one, SLOW a filter of its tests that only
+# without a library; SHARDS is into how many processes a long one is cut, SLOW a filter of its tests that only
 # `make test-slow` runs (under sanitizers none of them is left out).
 #
-# Every test has a label: fast (`make test`) or slow (`make test-slow`).
+# Every test has a label: fast (`make test`) or slow (`make test-slow`). In the release build ctest knows the fast ones
+# twice: each by its name, for people, and under the label program the whole programs, which is what `make test` runs.
 
 include(GoogleTest)
 
@@ -16,6 +17,11 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_G
   target_compile_options(espalier_flags INTERFACE -Wno-error=dangling-reference -Wno-error=stringop-overflow)
 endif()
 
+# Collecting garbage below half a gigabyte is a twentieth of g++'s time, for 150 MB of memory.
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  target_compile_options(espalier_flags INTERFACE --param=ggc-min-heapsize=524288)
+endif()
+
 # The baseline instruction set. An older CPU gets one clear line from cli/cpu_baseline.cpp instead of a crash.
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   set(ESPALIER_BASELINE -march=x86-64-v3)
@@ -25,6 +31,8 @@ else()
   message(FATAL_ERROR "espalier: unsupported processor ${CMAKE_SYSTEM_PROCESSOR}, expected x86_64 or aarch64")
 endif()
 target_compile_options(espalier_flags INTERFACE ${ESPALIER_BASELINE})
+
+find_program(LLD ld.lld)
 
 # It is the folders that compute which have to be quick; optimising the others, whose code is mostly JSON, would be half
 # of the build, and the code of tests is compiled once and runs once.
@@ -44,7 +52,6 @@ if(ESPALIER_SANITIZE)
     # What checks the types of functions that are called by pointer is there on x86-64 only. It cannot stand before the
     # parts of a coroutine, which lie in another section, and enums of ours that stand for a C library's are other types.
     target_compile_options(espalier_flags INTERFACE -fno-sanitize=function)
-    find_program(LLD ld.lld)
     if(LLD)
       target_link_options(espalier_flags INTERFACE -fuse-ld=lld)  # sanitized programs are large, and there are many
     endif()
@@ -82,6 +89,16 @@ function(espalier_precompile target headers)
   endif()
 endfunction()
 
+# espalier_plain(TARGET [HEADERS]): a target that computes nothing: little optimisation, and the headers for it.
+function(espalier_plain target)
+  set(headers ${ARGN})
+  if(NOT headers)
+    set(headers espalier_plain_headers)
+  endif()
+  target_compile_options(${target} PRIVATE ${ESPALIER_PLAIN_OPTIONS})
+  espalier_precompile(${target} ${headers})
+endfunction()
+
 function(espalier_test name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "LABEL;SLOW;TIMEOUT;SHARDS" "SOURCES;LINKS")
   if(NOT arg_LABEL)
@@ -98,9 +115,12 @@ function(espalier_test name)
   target_compile_definitions(${name} PRIVATE ESPALIER_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data"
                                              ESPALIER_MODELS="${PROJECT_SOURCE_DIR}/models")
   target_compile_options(${name} PRIVATE ${ESPALIER_TEST_OPTIONS})
+  if(LLD AND NOT CMAKE_CROSSCOMPILING)
+    target_link_options(${name} PRIVATE -fuse-ld=lld)  # CUDA's kernels are copied into each of forty programs
+  endif()
   espalier_precompile(${name} espalier_test_headers)
   if(ESPALIER_SANITIZE)
-    espalier_whole_program_test(${name} ${arg_LABEL} ${arg_SHARDS})
+    espalier_whole_program_test(${name} * ${arg_LABEL} ${arg_SHARDS})
   else()
     set(others *)
     if(arg_SLOW)
@@ -108,6 +128,9 @@ function(espalier_test name)
       espalier_discover_tests(${name} ${arg_SLOW} slow 1200)
     endif()
     espalier_discover_tests(${name} ${others} ${arg_LABEL} ${arg_TIMEOUT})
+    if(arg_LABEL STREQUAL "fast")
+      espalier_whole_program_test(${name} ${others} program ${arg_SHARDS})
+    endif()
   endif()
 endfunction()
 
@@ -115,9 +138,10 @@ function(espalier_discover_tests name filter label timeout)
   gtest_discover_tests(${name} TEST_FILTER ${filter} DISCOVERY_TIMEOUT 60 PROPERTIES LABELS ${label} TIMEOUT ${timeout})
 endfunction()
 
-# Under sanitizers a program is one test of ctest, or SHARDS of them, and not one for each of its tests: leaks are looked
-# for when a process ends, which takes seconds on Arm. scripts/sanitizer_summary.py names and counts the tests inside.
-function(espalier_whole_program_test name label shards)
+# A program is one test of ctest, or SHARDS of them, and not one for each of its tests: a program with CUDA's kernels in it
+# takes 10 to 40 ms to begin, and under sanitizers leaks are looked for when it ends, which takes seconds on Arm.
+# scripts/program_summary.py names and counts the tests inside.
+function(espalier_whole_program_test name filter label shards)
   foreach(shard RANGE 1 ${shards})
     set(test ${name})
     if(shards GREATER 1)
@@ -126,8 +150,12 @@ function(espalier_whole_program_test name label shards)
     math(EXPR index "${shard} - 1")
     add_test(NAME ${test} COMMAND ${name})
     # The longest begin first, so that no core waits for the other at the end.
-    set_tests_properties(${test} PROPERTIES LABELS ${label} TIMEOUT 1200 COST ${shards}
-                         ENVIRONMENT "GTEST_TOTAL_SHARDS=${shards};GTEST_SHARD_INDEX=${index}")
+    set_tests_properties(${test} PROPERTIES LABELS ${label} TIMEOUT 1200 COST ${shards})
+    set(environment GTEST_TOTAL_SHARDS=${shards} GTEST_SHARD_INDEX=${index})
+    if(NOT filter STREQUAL "*")  # else a preset may have one
+      list(APPEND environment GTEST_FILTER=${filter})
+    endif()
+    set_tests_properties(${test} PROPERTIES ENVIRONMENT "${environment}")
   endforeach()
 endfunction()
 

@@ -369,8 +369,8 @@ class RecordChat(unittest.TestCase):
         self.assertEqual(columns, [(0, False, "&gt; a  b"), (7, False, "東京"), (12, False, "&lt;c&gt;"), (16, True, "3 tokens/s")])
 
 
-class SanitizerSummary(unittest.TestCase):
-    """scripts/sanitizer_summary.py on logs as ctest writes them."""
+class ProgramSummary(unittest.TestCase):
+    """scripts/program_summary.py on logs as ctest writes them."""
 
     def summary(self, *tests):
         log = "Start testing: Nov 16 12:00 UTC\n" + "-" * 58 + "\n"
@@ -381,7 +381,7 @@ class SanitizerSummary(unittest.TestCase):
         with tempfile.NamedTemporaryFile("w", suffix=".log") as file:
             file.write(log)
             file.flush()
-            return subprocess.run([sys.executable, str(ROOT / "scripts" / "sanitizer_summary.py"), file.name], text=True,
+            return subprocess.run([sys.executable, str(ROOT / "scripts" / "program_summary.py"), file.name], text=True,
                                   capture_output=True, check=True).stdout.splitlines()
 
     def googletest(self, *results, ended=True):

@@ -77,18 +77,6 @@ void read_sliding_window(const JsonFields& fields, ModelConfig& config) {
   config.sliding_window = *window;
 }
 
-void check_shape(const ModelConfig& config, std::string_view file) {
-  if (config.heads % config.kv_heads != 0)
-    input_error("{}: {} attention heads are not a multiple of {} key-value heads", file, config.heads, config.kv_heads);
-  if (config.head_size % 2 != 0) input_error("{}: head size {}: expected an even number", file, config.head_size);
-}
-
-std::int64_t default_head_size(const ModelConfig& config, std::string_view file) {
-  if (config.hidden % config.heads != 0)
-    input_error("{}: hidden size {} is not a multiple of {} attention heads", file, config.hidden, config.heads);
-  return config.hidden / config.heads;
-}
-
 std::string gguf_family(const std::string& architecture, const Gguf& gguf) {
   if (architecture == "llama" || architecture == "qwen2" || architecture == "qwen3") return architecture;
   if (architecture == "pangu-embedded") return "pangu";
@@ -109,7 +97,7 @@ ModelConfig read_config(const Json& json, std::string_view file) {
   config.heads = fields.require_integer("num_attention_heads", 1, kMaxWidth);
   config.kv_heads = fields.integer("num_key_value_heads", 1, config.heads).value_or(config.heads);
   const auto head_size = fields.integer("head_dim", 1, kMaxWidth);
-  config.head_size = head_size ? *head_size : default_head_size(config, file);
+  config.head_size = head_size ? *head_size : default_head_size(config.hidden, config.heads, file);
   config.vocabulary = fields.require_integer("vocab_size", 1, kMaxVocabulary);
   config.context = fields.integer("max_position_embeddings", 1, kMaxContext).value_or(2048);
   config.rms_eps = static_cast<float>(fields.number("rms_norm_eps").value_or(1e-6));
@@ -119,7 +107,7 @@ ModelConfig read_config(const Json& json, std::string_view file) {
   config.output_bias = config.family != "qwen2" && attention_bias;
   config.qk_norm = config.family == "qwen3";
   config.tied = fields.boolean("tie_word_embeddings", false);
-  check_shape(config, file);
+  check_heads({.heads = config.heads, .kv_heads = config.kv_heads, .head_size = config.head_size}, file);
   read_sliding_window(fields, config);
   config.inverse_frequencies = read_rope(fields, config.head_size, {}).inverse_frequencies;
   return config;
@@ -139,7 +127,7 @@ ModelConfig read_config(const Gguf& gguf) {
   config.heads = fields.require_integer("attention.head_count", 1, kMaxWidth);
   config.kv_heads = fields.integer("attention.head_count_kv", 1, config.heads).value_or(config.heads);
   const auto head_size = fields.integer("attention.key_length", 1, kMaxWidth);
-  config.head_size = head_size ? *head_size : default_head_size(config, gguf.description());
+  config.head_size = head_size ? *head_size : default_head_size(config.hidden, config.heads, gguf.description());
   if (const auto values = fields.integer("attention.value_length", 1, kMaxWidth); values && *values != config.head_size)
     input_error("{}: attention.value_length {}: expected the key length {}", gguf.description(), *values,
                 config.head_size);
@@ -161,7 +149,7 @@ ModelConfig read_config(const Gguf& gguf) {
   config.qk_norm = config.family == "qwen3";
   config.tied = gguf.find("output.weight") == nullptr;
   config.sliding_window = fields.integer("attention.sliding_window", 0, kMaxContext).value_or(0);
-  check_shape(config, gguf.description());
+  check_heads({.heads = config.heads, .kv_heads = config.kv_heads, .head_size = config.head_size}, gguf.description());
   config.inverse_frequencies = read_rope(fields, config.head_size, {}).inverse_frequencies;
   return config;
 }

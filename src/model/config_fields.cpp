@@ -9,6 +9,18 @@ namespace espalier {
 
 using Json = nlohmann::json;
 
+void check_heads(const HeadSizes& sizes, std::string_view file) {
+  if (sizes.heads % sizes.kv_heads != 0)
+    input_error("{}: {} attention heads are not a multiple of {} key-value heads", file, sizes.heads, sizes.kv_heads);
+  if (sizes.head_size % 2 != 0) input_error("{}: head size {}: expected an even number", file, sizes.head_size);
+}
+
+std::int64_t default_head_size(std::int64_t hidden, std::int64_t heads, std::string_view file) {
+  if (hidden % heads != 0)
+    input_error("{}: hidden size {} is not a multiple of {} attention heads", file, hidden, heads);
+  return hidden / heads;
+}
+
 JsonFields::JsonFields(const Json& json, std::string_view file) : json_(&json), file_(file) {
   if (!json.is_object()) input_error("{}: expected a JSON object, got {}", file, json.type_name());
 }

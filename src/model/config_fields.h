@@ -21,6 +21,18 @@ inline constexpr std::int64_t kMaxWidth = 1 << 20;
 inline constexpr std::int64_t kMaxVocabulary = 1 << 24;
 inline constexpr std::int64_t kMaxContext = std::int64_t{1} << 26;
 
+// What a config says of attention, under whatever names.
+struct HeadSizes {
+  std::int64_t heads = 0;
+  std::int64_t kv_heads = 0;
+  std::int64_t head_size = 0;
+};
+
+// Query heads share key-value heads evenly, and rotation takes pairs.
+void check_heads(const HeadSizes& sizes, std::string_view file);
+// What a head has where the file does not say.
+std::int64_t default_head_size(std::int64_t hidden, std::int64_t heads, std::string_view file);
+
 // JSON and file name must outlive this.
 class JsonFields {
  public:

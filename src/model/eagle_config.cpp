@@ -64,28 +64,16 @@ std::vector<std::int64_t> read_taps(const GgufFields& fields, std::int64_t layer
   return taps;
 }
 
-void check_shape(const EagleConfig& config, std::string_view file) {
-  if (config.heads % config.kv_heads != 0)
-    input_error("{}: {} attention heads are not a multiple of {} key-value heads", file, config.heads, config.kv_heads);
-  if (config.head_size % 2 != 0) input_error("{}: head size {}: expected an even number", file, config.head_size);
-}
-
-std::int64_t default_head_size(const EagleConfig& config, std::string_view file) {
-  if (config.hidden % config.heads != 0)
-    input_error("{}: hidden size {} is not a multiple of {} attention heads", file, config.hidden, config.heads);
-  return config.hidden / config.heads;
-}
-
 void read_sizes(const JsonFields& fields, EagleConfig& config) {
   config.hidden = fields.require_integer("hidden_size", 1, kMaxWidth);
   config.intermediate = fields.require_integer("intermediate_size", 1, kMaxWidth);
   config.heads = fields.require_integer("num_attention_heads", 1, kMaxWidth);
   config.kv_heads = fields.integer("num_key_value_heads", 1, config.heads).value_or(config.heads);
   const auto head_size = fields.integer("head_dim", 1, kMaxWidth);
-  config.head_size = head_size ? *head_size : default_head_size(config, fields.file());
+  config.head_size = head_size ? *head_size : default_head_size(config.hidden, config.heads, fields.file());
   fields.require_number("rms_norm_eps");
   config.rms_eps = fields.factor("rms_norm_eps");
-  check_shape(config, fields.file());
+  check_heads({.heads = config.heads, .kv_heads = config.kv_heads, .head_size = config.head_size}, fields.file());
 }
 
 void read_sizes(const GgufFields& fields, EagleConfig& config) {
@@ -95,11 +83,11 @@ void read_sizes(const GgufFields& fields, EagleConfig& config) {
   config.heads = fields.require_integer("attention.head_count", 1, kMaxWidth);
   config.kv_heads = fields.integer("attention.head_count_kv", 1, config.heads).value_or(config.heads);
   const auto head_size = fields.integer("attention.key_length", 1, kMaxWidth);
-  config.head_size = head_size ? *head_size : default_head_size(config, file);
+  config.head_size = head_size ? *head_size : default_head_size(config.hidden, config.heads, file);
   if (const auto values = fields.integer("attention.value_length", 1, kMaxWidth); values && *values != config.head_size)
     input_error("{}: eagle3.attention.value_length {}: expected the key length {}", file, *values, config.head_size);
   config.rms_eps = static_cast<float>(fields.require_number("attention.layer_norm_rms_epsilon"));
-  check_shape(config, file);
+  check_heads({.heads = config.heads, .kv_heads = config.kv_heads, .head_size = config.head_size}, file);
 }
 
 void read_switches(const JsonFields& fields, EagleConfig& config) {

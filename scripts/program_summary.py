@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Counts and names the tests inside the programs that ctest ran as one test each (the sanitizer build).
+"""Counts and names the tests inside the programs that ctest ran as one test each.
 
-  scripts/sanitizer_summary.py BUILD_FOLDER/Testing/Temporary/LastTest.log
+  scripts/program_summary.py BUILD_FOLDER/Testing/Temporary/LastTest.log
 
 Prints every failed test with its program, also the one in the middle of which a program died, and one line in the words
 of ctest with tests instead of programs. A test of ctest that is no program of googletest counts as one.
