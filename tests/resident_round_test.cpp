@@ -85,19 +85,23 @@ struct ResidentDevice {
   std::string name;
   std::function<std::unique_ptr<Device>()> make;
 };
+ResidentDevice with_two_threads(const NamedDevice& device) {
+  return {device.name, [make = device.make] { return make(2); }};
+}
 std::vector<ResidentDevice> resident_devices() {
+  std::vector<ResidentDevice> devices;
   if (judged_device()) {
-    std::vector<ResidentDevice> judged;
     for (const NamedDevice& device : all_devices())
-      if (device.make(1)->round_ops() != nullptr)
-        judged.push_back({device.name, [make = device.make] { return make(2); }});
-    return judged;
+      if (device.make(1)->round_ops() != nullptr) devices.push_back(with_two_threads(device));
+    return devices;
   }
   if (kSanitized) return {{"checked", [] { return make_checked_device(make_cpu_device()); }}};
-  return {{"reference", [] { return make_reference_device(2); }},
-          {"checked", [] { return make_checked_device(make_cpu_device()); }},
-          {"cpu", [] { return make_cpu_device({.threads = 2}); }},
-          {"recording", [] { return make_recording_device(make_cpu_device({.threads = 2}), Replay::compared); }}};
+  devices = {{"reference", [] { return make_reference_device(2); }},
+             {"checked", [] { return make_checked_device(make_cpu_device()); }},
+             {"cpu", [] { return make_cpu_device({.threads = 2}); }},
+             {"recording", [] { return make_recording_device(make_cpu_device({.threads = 2}), Replay::compared); }}};
+  for (const NamedDevice& gpu : gpu_devices()) devices.push_back(with_two_threads(gpu));
+  return devices;
 }
 
 class ResidentRounds : public ::testing::TestWithParam<ResidentDevice> {

@@ -1,6 +1,7 @@
 // What kernels share: how they are launched, the memory of a block, warps' collective instructions. For .cu files.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
@@ -34,6 +35,15 @@ void launch(Queue queue, const char*, void (*kernel)(Parameters...), const Launc
   cuda_on_host::enqueue([=] {
     cuda_on_host::run_grid(how.grid, {how.threads, 1, 1}, {how.shared_bytes, most}, [&] { kernel(arguments...); });
   });
+}
+
+inline std::uint32_t largest_of_warp(std::uint32_t value) {
+  for (int lanes = kWarp / 2; lanes >= 1; lanes /= 2) value = std::max(value, __shfl_xor_sync(kAllLanes, value, lanes));
+  return value;
+}
+inline int sum_of_warp(int value) {
+  for (int lanes = kWarp / 2; lanes >= 1; lanes /= 2) value += __shfl_xor_sync(kAllLanes, value, lanes);
+  return value;
 }
 
 inline void wait_for_earlier_kernels() {}
@@ -158,6 +168,14 @@ void launch(Queue queue, const char* name, void (*kernel)(Parameters...), const 
   config.attrs = &early;
   config.numAttrs = queue.programmatic ? 1 : 0;
   check_cuda(cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...), name);
+}
+
+// Of the values of all lanes, for all lanes.
+__device__ inline std::uint32_t largest_of_warp(std::uint32_t value) {
+  return __reduce_max_sync(kAllLanes, value);
+}
+__device__ inline int sum_of_warp(int value) {
+  return __reduce_add_sync(kAllLanes, value);
 }
 
 // Computes these now: the compiler moves no work from before this to behind a barrier that follows.
