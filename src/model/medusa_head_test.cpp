@@ -222,14 +222,14 @@ TEST_F(MedusaHeadTest, AWorkspaceServesCallAfterCall) {
 TEST_F(MedusaHeadTest, PadsToTheBucketsOfADevice) {
   const TemporaryFolder folder;
   three_heads(false).write(folder);
-  const Tensor hidden = states(2);
-  std::vector<float> row(static_cast<std::size_t>(2 * hidden_));
+  const Tensor hidden = states(3);
+  std::vector<float> row(static_cast<std::size_t>(3 * hidden_));
   download<float>(*device_, hidden, row);
 
   const auto ascend = make_checked_device(make_reference_device(), {.profile = CheckedProfile::ascend});
   const Transformer teacher = load_transformer(*ascend, kTeacher);
   const MedusaHead padded(teacher, open_head(folder.path()));
-  const Tensor padded_hidden = ascend->tensor(DType::f32, {2, hidden_});
+  const Tensor padded_hidden = ascend->tensor(DType::f32, {3, hidden_});
   upload<float>(*ascend, row, padded_hidden);
   MedusaWorkspace workspace(padded);
   const ConstView logits = padded.forward(padded_hidden, std::vector{1}, workspace);
@@ -240,11 +240,11 @@ TEST_F(MedusaHeadTest, PadsToTheBucketsOfADevice) {
   download<float>(*ascend, logits.rows(0, 1), first);
   EXPECT_EQ(first, run(head(three_heads(false)), hidden, 1)[0]);
 
-  // Two states are eight rows of each head.
-  MedusaWorkspace wider(padded, 2);
-  const ConstView both = padded.forward(padded_hidden, std::vector{0, 1}, wider);
+  // Three states are eight rows of each head.
+  MedusaWorkspace wider(padded, 3);
+  const ConstView both = padded.forward(padded_hidden, std::vector{0, 1, 2}, wider);
   ASSERT_EQ(both.dim(0), 32);
-  for (std::int32_t state : {0, 1}) {
+  for (std::int32_t state : {0, 1, 2}) {
     const auto expected = run(head(three_heads(false)), hidden, state);
     for (std::size_t k = 0; k < expected.size(); ++k) {
       download<float>(*ascend, both.rows(static_cast<std::int64_t>(8 * k) + state, 1), first);

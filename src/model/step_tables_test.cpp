@@ -173,13 +173,13 @@ TEST(StepKeys, RowsAreExactWhereADeviceTakesAnyNumberAndRoundedWhereItHasBuckets
     KeyedTables tables(buckets ? make_checked_device(make_reference_device(), {.profile = CheckedProfile::ascend})
                                : make_reference_device(),
                        {});
-    std::vector<Row> rows = {tables.row(1), tables.row(2), tables.row(3)};
-    rows[0].wants_logits = rows[1].wants_logits = rows[1].wants_taps = true;
+    std::vector<Row> rows = {tables.row(1), tables.row(2), tables.row(3), tables.row(4)};
+    rows[0].wants_logits = rows[1].wants_logits = rows[2].wants_logits = rows[1].wants_taps = true;
     const StepKey key = tables.key(rows);
-    EXPECT_EQ(key.rows, buckets ? 8 : 3);
-    EXPECT_EQ(key.logit_rows, buckets ? 8 : 2);
-    EXPECT_EQ(key.output_rows, buckets ? 8 : 2);
-    EXPECT_EQ(key.tap_rows, 1);
+    EXPECT_EQ(key.rows, buckets ? 8 : 4);
+    EXPECT_EQ(key.logit_rows, buckets ? 8 : 3);
+    EXPECT_EQ(key.output_rows, buckets ? 8 : 3);
+    EXPECT_EQ(key.tap_rows, buckets ? 2 : 1);
   }
 }
 

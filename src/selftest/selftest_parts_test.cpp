@@ -105,6 +105,14 @@ TEST(PartEnvironment, NamesTheDeviceAndNothingThatWouldChooseOtherTests) {
               ::testing::ElementsAre("HOME=/home", "ESPALIER_JUDGED_DEVICE=cuda:1", "ESPALIER_TEST_DATA=/data"));
 }
 
+TEST(PartEnvironment, SaysWhereCannIsAndWhetherTheFakeRunsBesideIt) {
+  EXPECT_THAT(part_environment({.part = kPart,
+                                .device = "ascend",
+                                .environment = {"ESPALIER_ASCEND_LIBRARY=/fake.so", "ESPALIER_ASCEND_BESIDE=1"}}),
+              ::testing::ElementsAre("ESPALIER_ASCEND_LIBRARY=/fake.so", "ESPALIER_ASCEND_BESIDE=1",
+                                     "ESPALIER_JUDGED_DEVICE=ascend"));
+}
+
 TEST(SelftestParts, BeginWithTheOps) {
   EXPECT_EQ(selftest_parts().front().name, "conformance");
   EXPECT_THAT(selftest_parts().back().shows, HasSubstr("drafter"));

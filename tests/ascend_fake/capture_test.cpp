@@ -180,6 +180,55 @@ TEST_F(Capturing, F48ReplayAfterAnOperandWasFreedIsAViolation) {
   EXPECT_EQ(synchronise(), 507015);
 }
 
+// A captured matrix product with a workspace that nothing else uses.
+class CapturedProduct : public Capturing {
+ protected:
+  void SetUp() override {
+    Capturing::SetUp();
+    rows_ = tensor(ACL_FLOAT16, {2, 16}, cast_up(ACL_FLOAT16, std::vector<float>(32, 2)));
+    weight_ = tensor(ACL_FLOAT16, {16, 16}, cast_up(ACL_FLOAT16, std::vector<float>(256, 1)));
+    product_ = memory(32 * 4);
+    own_workspace_ = memory(1 << 14);
+    aclTensor* out = tensor(ACL_FLOAT, {2, 16}, product_);
+    EXPECT_EQ(synchronise(), 0);
+    graph_ = begin_and_end_capture([&] {
+      Launch launch;
+      EXPECT_EQ(aclnnMmGetWorkspaceSize(rows_, weight_, out, KEEP_DTYPE, &launch.size, &launch.executor), 0);
+      ASSERT_GT(launch.size, 0u) << "these shapes need no workspace: take others";
+      EXPECT_EQ(aclnnMm(own_workspace_, launch.size, launch.executor, stream), 0);
+    });
+  }
+  aclTensor* rows_ = nullptr;
+  aclTensor* weight_ = nullptr;
+  void* product_ = nullptr;
+  void* own_workspace_ = nullptr;
+  aclmdlRI graph_ = nullptr;
+};
+
+TEST_F(CapturedProduct, F48ReplayAfterItsWorkspaceWasFreedIsAViolation) {
+  EXPECT_EQ(aclrtFree(own_workspace_), 0);
+  no_longer(memory_, own_workspace_);
+  expect_only(7);
+  EXPECT_EQ(aclmdlRIExecuteAsync(graph_, stream), 0);
+  expect_only(48);
+  EXPECT_EQ(synchronise(), 507015);
+}
+
+TEST_F(CapturedProduct, F48ReplayAfterAnOperandWasConvertedIsAViolation) {
+  EXPECT_EQ(op(aclnnTransMatmulWeightGetWorkspaceSize, aclnnTransMatmulWeight, weight_), 0);
+  EXPECT_EQ(synchronise(), 0);
+  EXPECT_EQ(aclmdlRIExecuteAsync(graph_, stream), 0);
+  expect_only(48);
+}
+
+TEST_F(CapturedProduct, F48ItsWorkspaceMayHoldWhateverElseBetweenReplays) {
+  for (int replay = 0; replay < 2; ++replay) {
+    EXPECT_EQ(aclrtMemsetAsync(own_workspace_, 1 << 14, replay, 1 << 14, stream), 0);
+    EXPECT_EQ(aclmdlRIExecuteAsync(graph_, stream), 0);
+    EXPECT_EQ(download<float>(product_, 32), std::vector<float>(32, 32));
+  }
+}
+
 TEST_F(Capturing, F48DestroyWhileAReplayIsQueuedIsAViolation) {
   aclmdlRI graph = captured_twice();
   EXPECT_EQ(aclmdlRIExecuteAsync(graph, stream), 0);

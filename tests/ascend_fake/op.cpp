@@ -95,7 +95,9 @@ std::shared_ptr<Task> launched_task(Fake& f, const Executor& executor, const Ran
   task->workspace = workspace;
   task->run = [run = executor.run, origin = task->origin, workspace](Fake& state) {
     for (const Range& range : workspace) {
-      if (Allocation* home = state.memory.containing(range)) home->mark_garbage(range);
+      Allocation* home = state.memory.containing(range);
+      if (home == nullptr) throw Fault{kCoreFault, "a workspace that was freed"};
+      home->mark_garbage(range);
     }
     run(state, origin);
   };

@@ -215,31 +215,39 @@ TEST_F(Operators, F29BatchMatMulTakesThreeDimensions) {
 
 class Quantised : public Operators {
  protected:
-  // y = x * ((w + 0) * scale) for k inputs in groups, one output.
-  int multiply(int64_t k, int group, int64_t scales) {
+  // y = x * ((w + 0) * scale) for k inputs in groups and n outputs, whose weights are all the same.
+  // between: elements between the weights of two outputs
+  int multiply(int64_t k, int group, int64_t scales, int64_t n = 1, int64_t between = 0) {
     aclTensor* x = tensor(ACL_FLOAT16, {1, k}, cast_up(ACL_FLOAT16, std::vector<float>(static_cast<size_t>(k), 1)));
-    std::vector<int8_t> values(static_cast<size_t>(k));
-    for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<int8_t>(i % 5);
-    aclTensor* weight = view(ACL_INT8, {k, 1}, {1, k}, 0, upload(values));
-    aclTensor* scale =
-        tensor(ACL_FLOAT16, {scales, 1}, cast_up(ACL_FLOAT16, std::vector<float>(static_cast<size_t>(scales), 0.5f)));
+    const int64_t stride = k + between;
+    std::vector<int8_t> values(static_cast<size_t>(stride * n));
+    for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<int8_t>(i % static_cast<size_t>(stride) % 5);
+    aclTensor* weight = view(ACL_INT8, {k, n}, {1, stride}, 0, upload(values));
+    aclTensor* scale = tensor(ACL_FLOAT16, {scales, n},
+                              cast_up(ACL_FLOAT16, std::vector<float>(static_cast<size_t>(scales * n), 0.5f)));
     return op(aclnnWeightQuantBatchMatmulV2GetWorkspaceSize, aclnnWeightQuantBatchMatmulV2, x, weight, scale, nullptr,
-              nullptr, nullptr, nullptr, group, out({1, 1}, ACL_FLOAT16));
+              nullptr, nullptr, nullptr, group, out({1, n}, ACL_FLOAT16));
   }
 };
 
-TEST_F(Quantised, F30GroupsAndScalesThatDoNotFitAreRefused) {
+TEST_F(Quantised, F30GroupsScalesExtentsAndStridesThatDoNotFitAreRefused) {
   EXPECT_EQ(multiply(64, 16, 4), 161002);
   EXPECT_EQ(multiply(64, 64, 1), 161002) << "a group is smaller than k";
   EXPECT_EQ(multiply(64, 32, 3), 161002);
   EXPECT_EQ(multiply(65536, 32, 2048), 161002) << "k is at most 65535";
+  EXPECT_EQ(multiply(64, 32, 2, 65536), 161002) << "n is at most 65535";
+  EXPECT_EQ(multiply(64, 32, 2, 3, 32), 161002) << "strides are those of a transposed matrix";
 }
 
-TEST_F(Quantised, F30AGroupOf32IsTheFormula) {
-  EXPECT_EQ(multiply(64, 32, 2), 0);
+TEST_F(Quantised, F30AGroupOf32IsTheFormulaUpToTheLargestExtents) {
   float expected = 0;
   for (int i = 0; i < 64; ++i) expected += 0.5f * static_cast<float>(i % 5);
-  EXPECT_EQ(cast_down(ACL_FLOAT16, out_, 1)[0], expected);
+  for (const int64_t n : {1, 3, 65535}) {
+    EXPECT_EQ(multiply(64, 32, 2, n), 0) << n;
+    EXPECT_EQ(cast_down(ACL_FLOAT16, out_, static_cast<size_t>(n)),
+              std::vector<float>(static_cast<size_t>(n), expected));
+  }
+  EXPECT_EQ(multiply(65535, 32, 2048), 0) << "and as many inputs";
 }
 
 TEST_F(Operators, F31TopkRefusesUnsortedAndI32AndBreaksTiesByTheSeed) {

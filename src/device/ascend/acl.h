@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -60,8 +61,12 @@ class Symbol<Result(Parameters...)> : public AnySymbol {
   }
   explicit operator bool() const { return address != nullptr; }
   Result operator()(Parameters... parameters) const {
+    return instead ? instead(parameters...) : of_library(parameters...);
+  }
+  Result of_library(Parameters... parameters) const {
     return reinterpret_cast<Result (*)(Parameters...)>(address)(parameters...);
   }
+  std::function<Result(Parameters...)> instead = {};  // of the library's function: for who looks on (testing/beside.h)
 };
 
 // An operator: the call that sizes its workspace and checks its arguments, and the one that launches it.

@@ -31,9 +31,9 @@ std::string driver_version(const char* path) {
 
 class AscendDevice final : public QueuedDevice<OpQueue> {
  public:
-  explicit AscendDevice(const Options& options)
+  AscendDevice(std::shared_ptr<const Api> api, const Options& options)
       : options_(options),
-        card_(std::make_shared<Card>(load_api(options.library), CardOptions{options.index, options.timeout_ms})),
+        card_(std::make_shared<Card>(std::move(api), CardOptions{options.index, options.timeout_ms})),
         name_(is_fake(card_->api()) ? "ascend (fake)" : "ascend"),
         staging_(card_, options.staging_bytes),
         queue_(card_, staging_, options.arena_bytes),
@@ -138,10 +138,10 @@ class AscendDevice final : public QueuedDevice<OpQueue> {
 }  // namespace
 
 std::unique_ptr<Device> make_device(const Options& options) {
-  const std::shared_ptr<const Api> api = load_api(options.library);
+  std::shared_ptr<const Api> api = load_api(options.library);
   const int count = count_npus(*api);
   if (options.index >= count) device_error("Ascend: no NPU {}: there are {}, from 0 on", options.index, count);
-  return std::make_unique<AscendDevice>(options);
+  return std::make_unique<AscendDevice>(std::move(api), options);
 }
 
 std::optional<CardFacts> card_facts(const Device& device) {

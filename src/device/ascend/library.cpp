@@ -111,6 +111,7 @@ std::shared_ptr<const Api> load_api(const LibraryOptions& options) {
   refuse_missing_symbols(*api, absent);
   if (const AclCode code = api->aclInit(nullptr); code != 0 && code != kRepeatedInit)
     throw_failure(*api, api->aclInit.name, code);
+  if (options.look) options.look(*api);
   return api;
 }
 

@@ -2,6 +2,7 @@
 // without CANN builds and runs the program, and gets one line that says what is missing.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -11,7 +12,8 @@ namespace espalier::ascend {
 
 struct LibraryOptions {
   std::string home = {};  // where CANN is installed ($ASCEND_HOME_PATH); its lib64 is searched after the system's paths
-  std::string library = {};  // one library with all symbols instead of CANN's
+  std::string library = {};             // one library with all symbols instead of CANN's
+  std::function<void(Api&)> look = {};  // may change the table when the runtime is initialised (testing/beside.h)
 };
 
 // The table, with the runtime initialised. Throws DeviceError with one line that names the library, the functions or

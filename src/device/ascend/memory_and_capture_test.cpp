@@ -1,4 +1,5 @@
 // What the Ascend device keeps: memory, weights, copies, captured steps and what the ops of a step share.
+#include <cmath>
 #include <limits>
 #include <numeric>
 #include <thread>
@@ -129,6 +130,21 @@ TEST_F(AscendMemory, AStepThatNeedsMoreMemoryWhenItIsCapturedRunsAndIsCapturedLa
   step(many);
   EXPECT_THAT(ids(), ElementsAre(2999, 0)) << "the graph still has the memory it was captured with";
   EXPECT_THAT(remarks_, IsEmpty());
+}
+
+TEST_F(AscendMemory, ScratchThatWouldGrowInsideACaptureIsAllocatedOutsideOfIt) {
+  card_.reset(FakeCard::default_options());
+  const auto device = ascend::make_device(heard());
+  constexpr std::int64_t kColumns = 300'000;  // more than the arenas have after the probes
+  const Tensor few = device->tensor(DType::f32, {2, 8}), many = device->tensor(DType::f32, {2, kColumns});
+  const Tensor sum = device->tensor(DType::f32, {2});
+  const auto recordings = device->make_recordings();
+  for (const Tensor* x : {&few, &many, &many})
+    device->step(*recordings, {.rows = 2}, [&] { device->log_sum_exp(*x, 1.0f, sum); });
+  EXPECT_EQ(card_.counters().replays, 1u) << "captured when it came for the third time";
+  std::vector<float> read(2);
+  download<float>(*device, sum, read);
+  EXPECT_NEAR(read[0], std::log(static_cast<double>(kColumns)), 1e-3);
 }
 
 TEST_F(AscendMemory, GraphsAreLimitedAndThoseThatAreGoneMakeRoom) {

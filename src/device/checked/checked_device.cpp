@@ -16,7 +16,8 @@
 namespace espalier {
 namespace {
 
-constexpr std::int64_t kAscendBuckets[] = {1, 8, 16, 32, 64};
+// From two upwards: one query row with a mask is silently wrong past key 512 there.
+constexpr std::int64_t kAscendBuckets[] = {2, 8, 16, 32, 64};
 constexpr MemoryLayout kAscendLayout = {.alignment = 64, .slack = 32};  // R3, and with it R2
 
 // Shares the ledger with its device: it may be freed after the device is gone.
@@ -68,9 +69,10 @@ class RulesOnADevice final : public CheckedDevice {
         inner_(std::move(inner)),
         name_(fmt::format("checked{}({})", options.profile == CheckedProfile::ascend ? "=ascend" : "", inner_->name())),
         ledger_(std::make_shared<MemoryLedger>(
-            *inner_, MemoryLedger::Options{.slack = options.profile == CheckedProfile::ascend,
-                                           .quarantine_bytes = options.quarantine_bytes,
-                                           .finite = options.finite_poison || inner_->multiplies_hidden_keys()})) {}
+            *inner_, MemoryLedger::Options{
+                         .slack = options.profile == CheckedProfile::ascend,
+                         .quarantine_bytes = options.quarantine_bytes,
+                         .finite = options.profile == CheckedProfile::ascend || inner_->multiplies_hidden_keys()})) {}
   ~RulesOnADevice() override { ledger_->close(); }
 
   std::string_view name() const override { return name_; }
@@ -102,12 +104,17 @@ class RulesOnADevice final : public CheckedDevice {
 
   Operation operation(std::string_view name) { return Operation(*ledger_, options_, counts_, name); }
 
-  // An op over `rows` rows, which the argument named has.
+  // An op over `rows` rows, which the argument named has. Steps are bound to buckets, and attention always is; other
+  // ops between steps may have fewer rows than the smallest holds.
   Operation operation(std::string_view name, std::string_view argument, std::int64_t rows) {
+    if (in_step_ || rows >= smallest_bucket()) check_bucket({name, argument}, rows);
+    return operation(name);
+  }
+  std::int64_t smallest_bucket() const { return row_buckets().empty() ? 0 : row_buckets().front(); }
+  void check_bucket(const CallSite& site, std::int64_t rows) const {
     const auto buckets = row_buckets();
     if (ascend() && std::ranges::find(buckets, rows) == buckets.end())
-      throw RuleViolation({name, argument}, "R46", fmt::format("{} rows, which is no bucket of this device", rows));
-    return operation(name);
+      throw RuleViolation(site, "R46", fmt::format("{} rows, which is no bucket of this device", rows));
   }
 
   void refuse_in_step(std::string_view name, std::string_view argument) const {
@@ -298,7 +305,8 @@ class RulesOnADevice final : public CheckedDevice {
   // Both forms read the same operands under the same rules.
   Operation attention_operation(std::string_view name, const ConstView& q, const KvViews& kv, const RowTables& rows,
                                 const View& out) {
-    Operation op = operation(name, "q", q.dim(0));
+    check_bucket({name, "q"}, q.dim(0));
+    Operation op = operation(name);
     check_block_size(op, kv);
     op.reads("q", q).reads_rows("kv.k", kv.k).reads_rows("kv.v", kv.v);
     op.reads("rows.slot", rows.slot).reads("rows.sequence", rows.sequence);

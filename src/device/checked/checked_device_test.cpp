@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "device/checked/expect_violation.h"
+#include "device/conformance/attention_scenario.h"
 #include "device/conformance/random_values.h"
 #include "device/conformance/remote_device.h"
 #include "device/reference/reference_device.h"
@@ -104,18 +105,18 @@ TEST_F(CheckedDeviceTest, R4FreshDiscardedAndFreedMemoryHoldsPoison) {
   expect_violation([&] { device->add(x, floats(*device, {1, 8})); }, {"add", "x", 0}, "R4");
 }
 
-TEST_F(CheckedDeviceTest, R4PoisonIsFiniteWhereHiddenKeysAreMultiplied) {
+TEST_F(CheckedDeviceTest, R4AscendPoisonIsFiniteSinceHiddenKeysAreMultiplied) {
   std::byte* raw = nullptr;
   const auto spy = [&raw](std::string_view, View output) { raw = output.data(); };
-  const auto device = make_checked_device(make_remote_device(make_reference_device(), spy), {.finite_poison = true});
-  const Tensor x = floats(*device, {1, 8});
-  device->add(x, floats(*device, {1, 8}));
+  const auto device = make_checked_device(make_remote_device(make_reference_device(), spy), kAscend);
+  const Tensor x = floats(*device, {2, 8});
+  device->add(x, floats(*device, {2, 8}));
   device->discard(x);
   float value = 0;
   std::memcpy(&value, raw, sizeof value);
   EXPECT_GT(value, 1e15f);
   EXPECT_TRUE(std::isfinite(value));
-  expect_violation([&] { device->add(x, floats(*device, {1, 8})); }, {"add", "x", 0}, "R4");
+  expect_violation([&] { device->add(x, floats(*device, {2, 8})); }, {"add", "x", 0}, "R4");
 }
 
 TEST_F(CheckedDeviceTest, R4DiscardTakesASingleSlot) {
@@ -383,7 +384,7 @@ TEST_F(CheckedDeviceTest, R3AscendBuffersStartOn64BytesAndKernelsMayTouchTheSlac
   // 40 bytes: rounded up to 64, and 32 more.
   for (const std::ptrdiff_t distance : {40, 95, 96, -1}) {
     StrayWrite stray(kAscend);
-    const Tensor x = floats(*stray.device, {1, 10}), y = floats(*stray.device, {1, 10});
+    const Tensor x = floats(*stray.device, {2, 5}), y = floats(*stray.device, {2, 5});
     stray.distance = distance;
     stray.armed = true;
     if (distance == 40 || distance == 95) {
@@ -469,8 +470,8 @@ TEST_F(CheckedDeviceTest, R1AscendRefusesTensorsWithoutElements) {
 }
 
 TEST_F(CheckedDeviceTest, R2AscendOperandsStartOn32Bytes) {
-  const Tensor x = floats(*ascend_, {1, 8}), y = floats(*ascend_, {3, 12});
-  const View aligned(y.view.data() + 64, DType::f32, {1, 8}), unaligned(y.view.data() + 48, DType::f32, {1, 8});
+  const Tensor x = floats(*ascend_, {2, 8}), y = floats(*ascend_, {3, 12});
+  const View aligned(y.view.data() + 64, DType::f32, {2, 8}), unaligned(y.view.data() + 48, DType::f32, {2, 8});
   ascend_->add(x, aligned);
   expect_violation([&] { ascend_->add(x, unaligned); }, {"add", "y"}, "R2");
 }
@@ -489,7 +490,7 @@ TEST_F(CheckedDeviceTest, R5AttentionSwigluAndKvWriteTakeDenseOperandsAndStrided
 }
 
 TEST_F(CheckedDeviceTest, R32AscendKvBlocksHold128To512Slots) {
-  const Tensor k = floats(*ascend_, {1, 1, 8}), v = floats(*ascend_, {1, 1, 8}), slot = ints(*ascend_, {0});
+  const Tensor k = floats(*ascend_, {2, 1, 8}), v = floats(*ascend_, {2, 1, 8}), slot = ints(*ascend_, {0, 1});
   for (const std::int64_t size : {16, 64, 192, 640, 128, 384, 512}) {
     const Tensor kv_k = ascend_->tensor(DType::f16, {2, size, 1, 8}),
                  kv_v = ascend_->tensor(DType::f16, {2, size, 1, 8});
@@ -515,7 +516,7 @@ TEST_F(CheckedDeviceTest, R32AndR46AscendCopiesKvInBlocksOf128AndInBuckets) {
       const auto call = [&] {
         ascend_->kv_copy(std::vector<KvViews>{{k, v}}, list.view.rows(0, n), list.view.rows(0, n));
       };
-      if (n == 2 || n == 9) {
+      if (n == 9) {
         expect_violation(call, {"kv_copy", "from"}, "R46");
       } else if (size == 64) {
         expect_violation(call, {"kv_copy", "layers[0].k"}, "R32");
@@ -527,7 +528,7 @@ TEST_F(CheckedDeviceTest, R32AndR46AscendCopiesKvInBlocksOf128AndInBuckets) {
 }
 
 TEST_F(CheckedDeviceTest, R37SwigluTakesGateAndUpInOneTensor) {
-  const Tensor x = floats(*ascend_, {1, 15}), y = ascend_->tensor(DType::f32, {1, 8});
+  const Tensor x = floats(*ascend_, {2, 15}), y = ascend_->tensor(DType::f32, {2, 8});
   EXPECT_THAT([&] { ascend_->swiglu(x, y); }, testing::ThrowsMessage<std::logic_error>(HasSubstr("swiglu: x is")));
 }
 
@@ -538,17 +539,32 @@ TEST_F(CheckedDeviceTest, AscendDeclaresWhereTensorsOfOneBufferStart) {
 }
 
 TEST_F(CheckedDeviceTest, R46AscendRowCountsAreBuckets) {
-  EXPECT_THAT(ascend_->row_buckets(), testing::ElementsAre(1, 8, 16, 32, 64));
+  EXPECT_THAT(ascend_->row_buckets(), testing::ElementsAre(2, 8, 16, 32, 64));
   EXPECT_THAT(device_->row_buckets(), testing::IsEmpty());
-  for (const std::int64_t rows : {1, 2, 8, 9, 16, 32, 63, 64, 65}) {
+  for (const std::int64_t rows : {2, 3, 8, 9, 16, 32, 63, 64, 65}) {
     const Tensor x = floats(*ascend_, {rows, 8}), y = floats(*ascend_, {rows, 8});
     const auto call = [&] { ascend_->add(x, y); };
-    if (rows == 1 || rows == 8 || rows == 16 || rows == 32 || rows == 64) {
+    if (rows == 2 || rows == 8 || rows == 16 || rows == 32 || rows == 64) {
       call();
     } else {
       expect_violation(call, {"add", "x"}, "R46");
     }
   }
+}
+
+TEST_F(CheckedDeviceTest, R46ASingleRowIsNoStepOfAscendAndHasNoAttention) {
+  const Tensor x = floats(*ascend_, {1, 8}), y = floats(*ascend_, {1, 8});
+  ascend_->add(x, y);
+  const auto step = [&] { ascend_->step(*ascend_->make_recordings(), {}, [&] { ascend_->add(x, y); }); };
+  expect_violation(step, {"add", "x"}, "R46");
+  const ScenarioShape shape{.rows = 1, .sequences = 1, .longest_prefix = 4, .block_size = 128, .dim = 8};
+  const AttentionScenario scenario(shape, 1);
+  const auto attend = [&](AttentionForm form) {
+    return [&, form] { run_attention(*ascend_, scenario, DType::f16, form, 1); };
+  };
+  expect_violation(attend(AttentionForm::mask), {"attention", "q"}, "R46");
+  expect_violation(attend(AttentionForm::eager), {"attention_eager", "q"}, "R46");
+  EXPECT_NO_THROW(run_attention(*device_, scenario, DType::f16, AttentionForm::mask, 1));
 }
 
 }  // namespace

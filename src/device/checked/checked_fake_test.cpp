@@ -1,4 +1,5 @@
-// The checked device around the Ascend device on its fake, which multiplies hidden keys by 0: poison must be finite.
+// The checked device's Ascend profile, around the Ascend device on its fake, which multiplies hidden keys by 0, and
+// around one that does not: poison is finite.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -44,6 +45,18 @@ class CheckedFake : public testing::Test {
     return run_attention(*checked, scenario_, DType::f16, AttentionForm::mask, 1);
   }
 
+  // A leak into row 0: finite, far from what is expected, and in no other row.
+  void expect_wrong_first_row(const std::vector<float>& leaking) const {
+    const std::vector<double> bounds = attention_bounds(scenario_, DType::f16, 0.25f);
+    double furthest = 0;
+    for (std::size_t i = 0; i < 32; ++i) {  // both heads of row 0
+      EXPECT_TRUE(std::isfinite(leaking[i]));
+      furthest = std::max(furthest, std::fabs(double{leaking[i]} - expected_[i]) / bounds[i]);
+    }
+    EXPECT_GT(furthest, 10);
+    for (std::size_t i = 32; i < leaking.size(); ++i) EXPECT_LE(std::fabs(leaking[i] - expected_[i]), bounds[i]);
+  }
+
   FakeCard fake_;
   AttentionScenario scenario_{{.rows = 16,
                                .sequences = 1,
@@ -63,15 +76,11 @@ TEST_F(CheckedFake, ChecksEveryCallOfTheAscendDeviceAndItsPoisonEntersNoResult) 
 }
 
 TEST_F(CheckedFake, AKeyThatLeaksShowsAsAWrongNumberAndNotAsNan) {
-  const std::vector<float> leaking = attended(std::make_unique<LeakyDevice>(fake_.open_anew()));
-  const std::vector<double> bounds = attention_bounds(scenario_, DType::f16, 0.25f);
-  double furthest = 0;
-  for (std::size_t i = 0; i < 32; ++i) {  // both heads of row 0
-    EXPECT_TRUE(std::isfinite(leaking[i]));
-    furthest = std::max(furthest, std::fabs(double{leaking[i]} - expected_[i]) / bounds[i]);
-  }
-  EXPECT_GT(furthest, 10);
-  for (std::size_t i = 32; i < leaking.size(); ++i) EXPECT_LE(std::fabs(leaking[i] - expected_[i]), bounds[i]);
+  expect_wrong_first_row(attended(std::make_unique<LeakyDevice>(fake_.open_anew())));
+}
+
+TEST_F(CheckedFake, TheProfilesPoisonIsFiniteAroundADeviceThatMultipliesNoHiddenKeysToo) {
+  expect_wrong_first_row(attended(std::make_unique<LeakyDevice>(make_reference_device())));
 }
 
 }  // namespace

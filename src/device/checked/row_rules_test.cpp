@@ -254,14 +254,14 @@ TEST_F(RowRules, R23ARowSeesOnlyWrittenSlots) {
 
 TEST_F(RowRules, R32AscendMasksAreAsWideAsTheBlockTable) {
   const auto ascend = make_checked_device(make_reference_device(), {.profile = CheckedProfile::ascend});
-  const AttentionScenario scenario({.rows = 1, .sequences = 1, .longest_prefix = 4, .block_size = 128, .dim = 8}, 1);
+  const AttentionScenario scenario({.rows = 2, .sequences = 1, .longest_prefix = 4, .block_size = 128, .dim = 8}, 1);
   run_attention(*ascend, scenario, DType::f16, AttentionForm::mask, 1);
   HostRowTables tables = scenario.tables(scenario.place_blocks(1), true);
   tables.blocks.push_back(0);
   tables.blocks_per_sequence = 2;
   const ScenarioMemory memory = espalier::write_keys(*ascend, scenario, DType::f16, scenario.place_blocks(1));
   const DeviceRowTables rows = upload_tables(*ascend, tables);
-  const Tensor q = ascend->tensor(DType::f32, {1, 6, 8}), out = ascend->tensor(DType::f32, {1, 6, 8});
+  const Tensor q = ascend->tensor(DType::f32, {2, 6, 8}), out = ascend->tensor(DType::f32, {2, 6, 8});
   upload<float>(*ascend, scenario.query, q);
   expect_violation([&] { ascend->attention(q, memory.views(), rows.rows, 1.0f, out); }, {"attention", "rows.mask"},
                    "R32");

@@ -7,6 +7,7 @@
 
 #include "base/testing/judged_device.h"
 #include "base/testing/sanitized.h"
+#include "device/ascend/testing/beside.h"
 #include "device/checked/checked_device.h"
 #include "device/conformance/fake_card.h"
 #include "device/conformance/faulty_device.h"
@@ -50,8 +51,10 @@ std::vector<DeviceUnderTest> all_devices() {
       {"checked_remote", [] { return make_checked_device(make_remote_device(make_reference_device())); }},
       {"faulty", [] { return std::make_unique<FaultyDevice>(make_reference_device()); }},
       {"recording", [] { return make_recording_device(make_reference_device(), Replay::blind); }},
-      {"checked_ascend", [] { return make_checked_device(make_reference_device(), kAscend); }, false},
-      {"checked_finite", [] { return make_checked_device(make_reference_device(), {.finite_poison = true}); }},
+      {.name = "checked_ascend",
+       .make = [] { return make_checked_device(make_reference_device(), kAscend); },
+       .any_alignment = false,
+       .fewest_rows = 2},
       {"checked_cpu", [] { return make_checked_device(make_cpu_device({.threads = 2})); }},
   };
   for (const Isa isa : supported_isas())
@@ -68,14 +71,16 @@ std::vector<DeviceUnderTest> all_devices() {
   return devices;
 }
 
-// An NPU has orders of its own; CANN is where the environment says, as for the program itself.
+// An NPU has orders of its own; CANN is where the environment says, as for the program itself. ESPALIER_ASCEND_BESIDE=1
+// runs the fake beside it: each call that differs fails the test.
 DeviceUnderTest judged_npu(const std::string& name) {
   const auto variable = [](const char* key) {
     const char* const value = std::getenv(key);
     return std::string(value == nullptr ? "" : value);
   };
-  const ascend::LibraryOptions library{.home = variable("ASCEND_HOME_PATH"),
-                                       .library = variable("ESPALIER_ASCEND_LIBRARY")};
+  ascend::LibraryOptions library{.home = variable("ASCEND_HOME_PATH"), .library = variable("ESPALIER_ASCEND_LIBRARY")};
+  if (!variable("ESPALIER_ASCEND_BESIDE").empty())
+    library.look = ascend::beside_the_fake([](const std::string& difference) { ADD_FAILURE() << difference; });
   return {.name = "ascend",
           .make = [=] { return make_named_device(name, {.ascend = library}); },
           .any_alignment = false,
@@ -138,6 +143,12 @@ std::int64_t DeviceTest::row_count(std::int64_t n) const {
   for (std::int64_t bucket : buckets)
     if (bucket >= n) return bucket;
   return buckets.back();
+}
+
+std::vector<std::int64_t> DeviceTest::least_company(std::int64_t row, std::int64_t rows) const {
+  std::vector<std::int64_t> company;
+  for (std::int64_t i = 0; i < fewest_rows(); ++i) company.push_back((row + i) % rows);
+  return company;
 }
 
 std::vector<Placement> DeviceTest::placements(bool may_be_strided) const {

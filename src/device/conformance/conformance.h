@@ -25,7 +25,8 @@ struct DeviceUnderTest {
   bool exact = true;          // it has the reference device's bits; else it is held to bounds (bounds.h)
   // Called when the device is gone: looks at what it left behind.
   std::function<void()> finish = {};
-  bool round_ops = false;  // it has the ops of round_ops.h
+  bool round_ops = false;        // it has the ops of round_ops.h
+  std::int64_t fewest_rows = 1;  // that attention takes
 };
 inline std::ostream& operator<<(std::ostream& out, const DeviceUnderTest& device) {
   return out << device.name;
@@ -63,11 +64,15 @@ class DeviceTest {
   std::vector<std::int64_t> row_counts() const;
   // One that the device accepts, at least n if there is one.
   std::int64_t row_count(std::int64_t n) const;
+  // This row of so many and others behind it: as few as attention takes.
+  std::vector<std::int64_t> least_company(std::int64_t row, std::int64_t rows) const;
+  std::int64_t fewest_rows() const { return description_.fewest_rows; }
   // Other places for operands than dense and on 64 bytes.
   std::vector<Placement> placements(bool may_be_strided) const;
 
   // The judge's bits for all rows, wherever the operands lie (one of the placements in turn), and the same bits for
-  // rows computed alone. bounds: for devices that are not exact; none: the op moves or compares numbers, so they are
+  // rows computed alone. bounds: for devices that are not exact; none: the op moves or
+  // compares numbers, so they are
   void expect_conforming(const RowOp& op, std::int64_t rows, bool may_be_strided, const RowBounds& bounds = {});
   // Within bounds of the judge, and a row's own bits wherever it lies, alone and among others: for ops that a device
   // computes in an order of its own, but row by row.

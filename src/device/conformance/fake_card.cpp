@@ -75,6 +75,11 @@ std::string FakeCard::call(std::uint64_t number) const {
   return name == nullptr ? "" : name;
 }
 
+void FakeCard::peek(const void* address, std::span<std::byte> to) const {
+  const auto peek = control<std::int32_t(const void*, void*, std::size_t)>("ascend_fake_peek");
+  check(peek(address, to.data(), to.size()) == 0, "the fake has no memory there");
+}
+
 void FakeCard::warm() const {
   control<void()>("ascend_fake_warm")();
 }

@@ -2,7 +2,9 @@
 // process, or one for each version of CANN: an object of this class is only a way to it.
 #pragma once
 
+#include <cstddef>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -32,6 +34,8 @@ class FakeCard {
   // Warm-up is over: from here on allocations and new shapes are counted.
   void warm() const;
   std::string call(std::uint64_t number) const;  // its name, of the n-th since the reset; empty: there was none
+  // What is at an address of the device, in whatever state it is.
+  void peek(const void* address, std::span<std::byte> to) const;
   std::vector<std::string> violations() const;
   std::vector<std::string> live_objects() const;
   // No rule was broken and everything was given back; fails the running test.
