@@ -45,6 +45,25 @@ class AscendEngine : public ::testing::Test {
     options.recorded = false;
     return options;
   }
+  // Every step-th allocation of these fails, one at a time; how many there are.
+  std::uint64_t fail_allocations(std::uint64_t step, const std::function<void(Device&)>& work) {
+    for (std::uint64_t failed = 0; failed < 4000; failed += step) {
+      AscendFakeOptions failing = seeded(0);
+      failing.fail_allocation = failed + 1;
+      bool done = false;
+      try {
+        const auto npu = open(failing);
+        work(*npu);
+        done = true;
+      } catch (const DeviceError& error) {
+        EXPECT_THAT(error.what(), HasSubstr("error 207001"));
+      }
+      card_.expect_nothing_left();
+      if (done) return failed;
+    }
+    ADD_FAILURE() << "there is no end of allocations";
+    return 0;
+  }
   void TearDown() override { card_.expect_nothing_left(); }
 
   FakeCard card_;
@@ -357,44 +376,29 @@ TEST_F(AscendLoss, AnotherDeviceGoesOnWhenACardIsLost) {
   EXPECT_EQ(answer(Company(*cpu, {"llama2"}), {}).size(), static_cast<std::size_t>(kWayAnswer));
 }
 
-// Heads and drafters have memory of their own. The first allocations are those of opening and loading.
-TEST_F(AscendEngine, WhicheverAllocationFailsWithADrafterItIsOneErrorAndNothingIsLeft) {
-  constexpr std::uint64_t kStep = kSanitized ? 41 : 9;
-  std::uint64_t failed = 0;
-  for (bool done = false; !done; failed += kStep) {
-    AscendFakeOptions failing = seeded(0);
-    failing.fail_allocation = failed + 1;
-    try {
-      const auto npu = open(failing);
-      answer(Company(*npu, {"llama2"}), {"eagle3"});
-      done = true;
-    } catch (const DeviceError& error) {
-      EXPECT_THAT(error.what(), HasSubstr("error 207001"));
-    }
-    card_.expect_nothing_left();
-    ASSERT_LT(failed, 4000u);
-  }
-  EXPECT_GT(failed, 60u);
+TEST_F(AscendEngine, WhicheverAllocationFailsItIsOneErrorAndNothingIsLeft) {
+  const std::uint64_t allocations = fail_allocations(1, [](Device& npu) {
+    const Transformer model = load_tiny(npu, {"llama2"});
+    Batch(model, {.context = kWayContext}).generate(prompt_of(model), {.max_tokens = 3});
+  });
+  EXPECT_GT(allocations, 20u);
 }
 
-TEST_F(AscendEngine, WhicheverAllocationFailsItIsOneErrorAndNothingIsLeft) {
-  std::uint64_t failed = 0;
-  for (bool done = false; !done; ++failed) {
-    AscendFakeOptions failing = seeded(0);
-    failing.fail_allocation = failed + 1;
-    try {
-      const auto npu = open(failing);
-      const Transformer model = load_tiny(*npu, {"llama2"});
-      Batch batch(model, {.context = kWayContext});
-      batch.generate(prompt_of(model), {.max_tokens = 3});
-      done = true;
-    } catch (const DeviceError& error) {
-      EXPECT_THAT(error.what(), HasSubstr("error 207001"));
-    }
-    card_.expect_nothing_left();
-    ASSERT_LT(failed, 2000u);
+// Heads and drafters have memory of their own. AscendFamily has every allocation of every drafter.
+TEST_F(AscendEngine, WhicheverAllocationFailsWithADrafterItIsOneErrorAndNothingIsLeft) {
+  const std::uint64_t allocations =
+      fail_allocations(kSanitized ? 41 : 9, [](Device& npu) { answer(Company(npu, {"llama2"}), {"eagle3"}); });
+  EXPECT_GT(allocations, 60u);
+}
+
+TEST_P(AscendFamily, WhicheverAllocationFailsWithWhicheverDrafterItIsOneErrorAndNothingIsLeft) {
+  if (kSanitized) GTEST_SKIP() << "the code of a few is that of all";
+  for (const char* drafter : kDrafters) {
+    SCOPED_TRACE(drafter);
+    const std::uint64_t allocations = fail_allocations(
+        1, [&](Device& npu) { answer(Company(npu, {GetParam()}), {.drafter = drafter, .tokens = 3}); });
+    EXPECT_GT(allocations, 60u);
   }
-  EXPECT_GT(failed, 20u);
 }
 
 }  // namespace

@@ -201,18 +201,45 @@ class RealPrograms(unittest.TestCase):
         self.assertEqual((result.returncode, result.stderr), (0, ""), result.stdout)
         self.assertRegex(result.stdout, r"digests +1 tests held")
 
-    def test_answers_of_a_device_whose_rows_depend_on_each_other_are_equal_outside_near_ties(self):
-        fake = ESPALIER.parent.parent / "tests" / "ascend_fake" / "libascend_fake.so"
-        if not (ESPALIER.parent / "near_tie_test").exists() or not fake.exists():
-            self.skipTest("build the targets selftest_programs and ascend_fake")
-        result = subprocess.run([str(ESPALIER), "selftest", "--device", "ascend", "--only", "lossless", "--json", "-"],
-                                capture_output=True, text=True, timeout=600,
-                                env=environment(ESPALIER_ASCEND_LIBRARY=str(fake), ASCEND_FAKE="seed=3"))
-        self.assertEqual(result.returncode, 0, result.stderr)
-        self.assertRegex(result.stderr, r"lossless +2 tests held, 8 do not apply: \d+ answers equal")
-        part = json.loads(result.stdout)["parts"][0]
-        self.assertGreater(part["answers"]["equal"] + part["answers"]["near_ties"], 30)  # fewer under sanitizers
-        self.assertEqual(len(part["answers"]["margins"]), part["answers"]["near_ties"])
+
+class OnAFake(unittest.TestCase):
+    """The whole command, with real programs, on fakes of the Ascend API."""
+
+    def run_on(self, fake, *flags, code=0, **variables):
+        library = ESPALIER.parent.parent / "tests" / "ascend_fake" / f"lib{fake}.so"
+        if not (ESPALIER.parent / "near_tie_test").exists() or not library.exists():
+            self.skipTest("build the targets selftest_programs and ascend_fake_tests")
+        with tempfile.TemporaryDirectory() as folder:
+            json_file, page_file = Path(folder) / "a.json", Path(folder) / "a.html"
+            result = subprocess.run([str(ESPALIER), "selftest", "--device", "ascend", "--json", str(json_file), "--page",
+                                     str(page_file), *flags], capture_output=True, text=True, timeout=600,
+                                    env=environment(ESPALIER_ASCEND_LIBRARY=str(library), **variables))
+            self.assertEqual(result.returncode, code, result.stdout + result.stderr)
+            page = page_file.read_text()
+            html.parser.HTMLParser().feed(page)
+            return result.stdout, json.loads(json_file.read_text()), page
+
+    def test_a_device_whose_rows_depend_on_each_other_holds_within_bounds_and_outside_near_ties(self):
+        out, report, page = self.run_on("ascend_fake", ASCEND_FAKE="seed=3")
+        self.assertRegex(out, r"(?m)^conformance +\d+ tests held")
+        self.assertRegex(out, r"(?m)^lossless +2 tests held, 16 do not apply: \d+ answers equal")
+        self.assertRegex(out, r"speed +not measured: a fake says nothing of a card's speed")
+        self.assertEqual((report["held"], [part["name"] for part in report["parts"]]), (True, ["conformance", "lossless"]))
+        answers = report["parts"][1]["answers"]
+        self.assertGreater(answers["equal"] + answers["near_ties"], 30)  # fewer under sanitizers
+        self.assertEqual(len(answers["margins"]), answers["near_ties"])
+        self.assertIn("everything held on ascend (fake)", page)
+
+    def test_with_the_fake_beside_it_every_call_that_differs_is_told(self):
+        given = ("ascend_fake_8_5", "--only", "conformance")
+        out, report, _ = self.run_on(*given, ASCEND_FAKE="seed=3", ESPALIER_ASCEND_BESIDE="1")
+        self.assertRegex(out, r"(?m)^conformance +\d+ tests held")
+        self.assertTrue(report["held"])
+        _, report, page = self.run_on(*given, code=1, ASCEND_FAKE="mask_ignored_rows=2", ESPALIER_ASCEND_BESIDE="1")
+        self.assertFalse(report["held"])
+        told = report["parts"][0]["failed"][0]["message"]
+        self.assertRegex(told, r"call \d+, aclnnFusedInferAttentionScoreV2: f16 \[.*the card has .*, the fake .* is allowed")
+        self.assertIn("aclnnFusedInferAttentionScoreV2: f16 [", page)
 
 
 if __name__ == "__main__":

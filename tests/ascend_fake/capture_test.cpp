@@ -153,6 +153,12 @@ TEST_F(Capturing, F47CapturedOpsRunWithTheFirstReplayAndNotBefore) {
   EXPECT_EQ(download<float>(y_, 2), (std::vector<float>{2, 4}));
 }
 
+TEST_F(Capturing, F47AnOpThatReadsAResultBeforeTheFirstReplayIsAViolation) {
+  captured_twice();
+  EXPECT_EQ(op(aclnnSiluGetWorkspaceSize, aclnnSilu, to_, to_), 0);
+  expect_only(47);
+}
+
 TEST_F(Capturing, F47WhatAnotherOpWroteSinceMayBeRead) {
   captured_twice();
   EXPECT_EQ(twice(), 0);
@@ -237,6 +243,16 @@ TEST_F(Capturing, F48DestroyWhileAReplayIsQueuedIsAViolation) {
   graphs_.clear();
 }
 
+TEST_F(Capturing, F48AGraphThatIsGoneIsNeitherReplayedNorDestroyed) {
+  aclmdlRI graph = captured_twice();
+  EXPECT_EQ(aclmdlRIDestroy(graph), 0);
+  graphs_.clear();
+  EXPECT_EQ(aclmdlRIExecuteAsync(graph, stream), 107017);
+  expect_only(48);
+  EXPECT_EQ(aclmdlRIDestroy(graph), 107017);
+  expect_only(48);
+}
+
 TEST_F(Capturing, F48MemoryMayGoAfterTheGraph) {
   aclmdlRI graph = captured_twice();
   EXPECT_EQ(aclmdlRIExecuteAsync(graph, stream), 0);
@@ -291,6 +307,14 @@ TEST_F(SubStreams, F49ASubStreamThatReturnsIsPartOfTheGraph) {
   end_capture();
   EXPECT_EQ(aclmdlRIExecuteAsync(graphs_.back(), stream), 0);
   EXPECT_EQ(download<uint8_t>(z_, 1)[0], 3);
+}
+
+TEST_F(SubStreams, F49AnEventOfOutsideIsNotWaitedForInACapture) {
+  EXPECT_EQ(aclrtRecordEvent(fork_, side_), 0);
+  begin_capture();
+  EXPECT_EQ(aclrtStreamWaitEvent(stream, fork_), 0);
+  expect_only(49);
+  end_capture();
 }
 
 TEST_F(SubStreams, F21CapturedStreamsOnTheSameBytesAreAViolation) {
@@ -380,6 +404,26 @@ TEST_F(TaskGroups, F52AReplayThatIsNotOrderedAfterTheUpdateIsAViolation) {
   update();
   EXPECT_EQ(aclmdlRIExecuteAsync(graph_, stream), 0);
   expect_only(52);
+}
+
+TEST_F(TaskGroups, F52EventsOfOutsideAreRecordedOutsideAndNoOthersAreResetInside) {
+  begin_capture();
+  EXPECT_EQ(aclrtRecordEvent(external_, stream), 0);
+  expect_only(52);
+  EXPECT_EQ(aclrtResetEvent(new_event(), stream), 0);
+  expect_only(52);
+  end_capture();
+}
+
+TEST_F(TaskGroups, F48AnEventThatAGraphWaitsForStaysUntilTheGraphIsGone) {
+  EXPECT_EQ(aclrtDestroyEvent(external_), 0);
+  no_longer(events_, external_);
+  expect_only(48);
+}
+
+TEST_F(TaskGroups, F52AnUpdateIsOfAGroupThatIsThere) {
+  int nothing = 0;
+  EXPECT_EQ(aclmdlRICaptureTaskUpdateBegin(updater_, &nothing), 107017);
 }
 
 TEST_F(TaskGroups, F52AnEventThatNobodyRecordedWouldHang) {

@@ -123,6 +123,15 @@ TEST_F(Descriptors, F13TheSizeOfAConvertedWeightCountsWholeBlocks) {
   EXPECT_EQ(aclnnCalculateMatmulWeightSizeV2(ints({17, 30}), ACL_FLOAT, &elements), 161002);
 }
 
+TEST_F(Descriptors, F13AConvertedWeightIsNotReadBackAndAnotherIs) {
+  void* weight = cast_up(ACL_FLOAT16, std::vector<float>(256, 1));
+  EXPECT_EQ(download<uint16_t>(weight, 256)[255], 0x3C00);
+  EXPECT_EQ(op(aclnnTransMatmulWeightGetWorkspaceSize, aclnnTransMatmulWeight, tensor(ACL_FLOAT16, {16, 16}, weight)),
+            0);
+  download<uint16_t>(weight, 256);
+  expect_only(13);
+}
+
 TEST_F(Descriptors, F14UseAfterDestroyAndDoubleDestroyAreViolations) {
   aclTensor* gone = floats({2}, {1, 2});
   no_longer(tensors_, gone);
@@ -131,6 +140,32 @@ TEST_F(Descriptors, F14UseAfterDestroyAndDoubleDestroyAreViolations) {
   expect_only(14);
   EXPECT_NE(op(aclnnSiluGetWorkspaceSize, aclnnSilu, gone, gone), 0);
   expect_only(14);
+}
+
+TEST_F(Descriptors, F14ListsScalarsAndArraysAreDestroyedOnceAndNotUsedAfter) {
+  aclTensor* x = floats({1, 2}, {1, 2});
+  aclTensor* y = tensor(ACL_FLOAT, {1, 2}, memory(8));
+  aclTensorList* pair = list({floats({1, 1}, {1}), floats({1, 1}, {2})});
+  aclScalar* two = scalar(2);
+  aclIntArray* last = ints({1});
+  const auto use = [&](int code) {
+    EXPECT_EQ(op(aclnnCatGetWorkspaceSize, aclnnCat, pair, 1, y), code);
+    EXPECT_EQ(op(aclnnMulsGetWorkspaceSize, aclnnMuls, x, two, y), code);
+    EXPECT_EQ(op(aclnnAmaxGetWorkspaceSize, aclnnAmax, x, last, true, tensor(ACL_FLOAT, {1, 1}, memory(4))), code);
+  };
+  use(0);
+  for (const int code : {0, 161002}) {
+    EXPECT_EQ(aclDestroyTensorList(pair), code);
+    EXPECT_EQ(aclDestroyScalar(two), code);
+    EXPECT_EQ(aclDestroyIntArray(last), code);
+  }
+  EXPECT_EQ(ascend_fake_violations(), 3u);
+  use(161002);
+  EXPECT_EQ(ascend_fake_violations(), 6u);
+  expect_only(14);
+  lists_.clear();
+  scalars_.clear();
+  arrays_.clear();
 }
 
 TEST_F(Descriptors, F14ATensorOfAListIsDestroyedWithIt) {
@@ -222,6 +257,26 @@ TEST_F(Phases, F17RepeatableLateOrForAnOpThatCopiesInsideIsAViolation) {
   EXPECT_EQ(aclSetAclOpExecutorRepeatable(copy.executor), 0);
   expect_only(17);
   EXPECT_EQ(aclDestroyAclOpExecutor(copy.executor), 0);
+}
+
+TEST_F(Phases, F17AUsedExecutorIsNobodysAnyMore) {
+  const Launch launch = first_phase();
+  EXPECT_EQ(second(aclnnMuls, launch), 0);
+  EXPECT_EQ(aclSetAclOpExecutorRepeatable(launch.executor), 161002);
+  expect_only(17);
+  EXPECT_EQ(aclSetTensorAddr(launch.executor, 0, from_, x_), 161002);
+  expect_only(17);
+}
+
+TEST_F(Phases, F19TheOperandsOfARepeatableExecutorStayThoseOfPhaseOne) {
+  const Launch launch = first_phase();
+  EXPECT_EQ(aclSetAclOpExecutorRepeatable(launch.executor), 0);
+  EXPECT_EQ(second(aclnnMuls, launch), 0);
+  EXPECT_EQ(aclSetTensorAddr(launch.executor, 7, from_, x_), 161002) << "it has no such operand";
+  expect_clean();
+  EXPECT_EQ(aclSetTensorAddr(launch.executor, 0, from_, memory(16)), 0);
+  expect_only(19);
+  EXPECT_EQ(aclDestroyAclOpExecutor(launch.executor), 0);
 }
 
 TEST_F(Phases, F18AWorkspaceOfAnotherSizeOrPlaceIsAViolation) {

@@ -54,6 +54,28 @@ TEST_F(LifeCycle, F2AHandleThatNobodyMadeOrThatIsGoneIsAViolation) {
   EXPECT_EQ(synchronise(), 0) << "the thread keeps its context";
 }
 
+TEST_F(LifeCycle, F2AnEventThatNobodyMadeIsAViolation) {
+  int nothing = 0;
+  EXPECT_EQ(aclrtRecordEvent(&nothing, stream), 107017);
+  expect_only(2);
+}
+
+TEST_F(LifeCycle, F3AContextGoesAfterItsStreams) {
+  for (const bool first : {true, false}) {
+    aclrtContext context = nullptr;
+    aclrtStream own = nullptr;
+    EXPECT_EQ(aclrtCreateContext(&context, 0), 0);
+    EXPECT_EQ(aclrtCreateStream(&own), 0);
+    if (first) {
+      EXPECT_EQ(aclrtDestroyStream(own), 0);
+    }
+    EXPECT_EQ(aclrtDestroyContext(context), 0);
+    if (!first) expect_only(3);
+    expect_clean();
+    begin(options_of_seed(0));
+  }
+}
+
 TEST_F(LifeCycle, F3FinaliseNamesEventsGraphsAndExecutors) {
   new_event();
   aclTensor* x = floats({2}, {1, 2});
@@ -123,6 +145,11 @@ TEST_F(LifeCycle, F4ASymbolOfANewerVersionIsAViolation) {
   EXPECT_EQ(minor, 13);
 }
 
+TEST_F(LifeCycle, F4ALevelOfANewerVersionIsAViolation) {
+  EXPECT_EQ(aclrtSetSysParamOpt(ACL_OPT_DETERMINISTIC, 2), 100000);
+  expect_only(4);
+}
+
 TEST_F(LifeCycle, F4TheProfilesOwnSymbolsAreFree) {
   EXPECT_EQ(aclrtSetSysParamOpt(ACL_OPT_DETERMINISTIC, 1), 0);
   EXPECT_EQ(aclrtSetSysParamOpt(ACL_OPT_STRONG_CONSISTENCY, 1), 0);
@@ -152,6 +179,32 @@ TEST_F(Memory, F5DoubleFreeForeignPointersWrongKindsAndRangesAreViolations) {
   EXPECT_NE(aclrtFree(device), 0);
   expect_only(5);
   memory_.clear();
+}
+
+TEST_F(Memory, F5PinnedMemoryIsFreedOnceAndFromItsBeginning) {
+  auto* host = static_cast<uint8_t*>(pinned(64));
+  EXPECT_EQ(aclrtFreeHost(host + 32), 107000);
+  expect_only(5);
+  EXPECT_EQ(aclrtFreeHost(host), 0);
+  pinned_.clear();
+  EXPECT_EQ(aclrtFreeHost(host), 107000);
+  expect_only(5);
+  EXPECT_EQ(aclrtFreeHost(nullptr), 107000);
+}
+
+TEST_F(Memory, F5ACopyOntoItselfIsAViolationAndOneBesideItIsNot) {
+  auto* device = static_cast<uint8_t*>(upload(std::vector<uint8_t>(128, 7)));
+  EXPECT_EQ(aclrtMemcpyAsync(device + 64, 64, device, 64, ACL_MEMCPY_DEVICE_TO_DEVICE, stream), 0);
+  expect_clean();
+  EXPECT_EQ(aclrtMemcpyAsync(device + 32, 64, device, 64, ACL_MEMCPY_DEVICE_TO_DEVICE, stream), 0);
+  expect_only(5);
+}
+
+TEST_F(Memory, F5AMemsetOfNothingOrOfMoreThanThereIsIsRefused) {
+  void* device = memory(64);
+  EXPECT_EQ(aclrtMemsetAsync(device, 64, 0, 0, stream), 107000);
+  EXPECT_EQ(aclrtMemsetAsync(device, 32, 0, 64, stream), 107000);
+  EXPECT_EQ(aclrtMemsetAsync(nullptr, 64, 0, 64, stream), 107000);
 }
 
 TEST_F(Memory, F5ACopyForthAndBackKeepsTheBytes) {

@@ -204,6 +204,18 @@ TEST_F(Operators, F28MmIsTheFormulaForEveryTypeUnderEverySeed) {
   }
 }
 
+TEST_F(Operators, F28AChipMayHaveFewerTypes) {
+  AscendFakeOptions options = options_of_seed(0);
+  options.soc_name = "Ascend310P3";
+  begin(options);
+  aclTensor* a = floats({2, 2}, {1, 2, 3, 4});
+  EXPECT_EQ(op(aclnnMmGetWorkspaceSize, aclnnMm, a, a, out({2, 2}), KEEP_DTYPE), 161002);
+  EXPECT_EQ(op(aclnnMmGetWorkspaceSize, aclnnMm, a, a, out({2, 2}), ALLOW_FP32_DOWN_PRECISION), 0);
+  EXPECT_EQ(result(4), (std::vector<float>{7, 10, 15, 22}));
+  aclTensor* b = tensor(ACL_BF16, {2, 2}, cast_up(ACL_BF16, {1, 2, 3, 4}));
+  EXPECT_EQ(op(aclnnMmGetWorkspaceSize, aclnnMm, b, b, out({2, 2}), ALLOW_FP32_DOWN_PRECISION), 161002);
+}
+
 TEST_F(Operators, F29BatchMatMulTakesThreeDimensions) {
   aclTensor* flat = floats({2, 2}, {1, 2, 3, 4});
   EXPECT_EQ(op(aclnnBatchMatMulGetWorkspaceSize, aclnnBatchMatMul, flat, flat, out({2, 2}), KEEP_DTYPE), 161002);
@@ -360,6 +372,28 @@ TEST_F(Operators, F36RopeRotatesHalves) {
     const double partner = d < 2 ? -x[i + 2] : x[i - 2];
     EXPECT_NEAR(y[i], static_cast<double>(x[i]) * c[row * 4 + d] + partner * s[row * 4 + d], 1e-6);
   }
+}
+
+TEST_F(Operators, F36RopeTakesFourDimensionsInBothOrdersOfHeads) {
+  const std::vector<float> x = some_floats(2 * 3 * 4), c = some_floats(2 * 4), s = some_floats(2 * 4, 0.5f);
+  const auto rotate = [&](const Dims& dims, const Dims& table, const std::vector<float>& values) {
+    return op(aclnnRotaryPositionEmbeddingGetWorkspaceSize, aclnnRotaryPositionEmbedding, floats(dims, values),
+              floats(table, c), floats(table, s), 0, out(dims));
+  };
+  EXPECT_EQ(rotate({2, 3, 4}, {2, 1, 4}, x), 0);
+  const std::vector<float> expected = result(24);
+  EXPECT_EQ(rotate({1, 2, 3, 4}, {1, 2, 1, 4}, x), 0);
+  EXPECT_EQ(result(24), expected);
+  const auto heads_first = [](const std::vector<float>& values) {
+    std::vector<float> turned(24);
+    for (size_t i = 0; i < 24; ++i) turned[i / 4 % 3 * 8 + i / 12 * 4 + i % 4] = values[i];
+    return turned;
+  };
+  EXPECT_EQ(rotate({1, 3, 2, 4}, {1, 1, 2, 4}, heads_first(x)), 0);
+  EXPECT_EQ(result(24), heads_first(expected));
+  EXPECT_EQ(rotate({1, 2, 3, 4}, {1, 1, 2, 4}, x), 161002) << "tables of two tokens for three";
+  EXPECT_EQ(rotate({3, 1, 2, 4}, {2, 1, 1, 4}, x), 161002) << "tables of two sequences for three";
+  EXPECT_EQ(rotate({1, 17, 2, 4}, {1, 1, 2, 4}, some_floats(136)), 161002) << "BNSD has B * N <= 8 * S";
 }
 
 TEST_F(Operators, F37ACastOfNanToIntegersIsAViolation) {

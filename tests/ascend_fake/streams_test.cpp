@@ -93,6 +93,36 @@ TEST_F(Streams, F21AnEventTellsTheHostAsFarAsItWasRecorded) {
   EXPECT_EQ(status, ACL_EVENT_RECORDED_STATUS_COMPLETE);
 }
 
+TEST_F(Streams, F21AnEventThatNobodyRecordedIsNotWaitedFor) {
+  aclrtEvent event = new_event();
+  EXPECT_EQ(aclrtStreamWaitEvent(stream, event), 0);
+  expect_only(21);
+  EXPECT_EQ(aclrtSynchronizeEvent(event), 0);
+  expect_only(21);
+}
+
+TEST_F(Streams, AWaitEndsAfterAWhileOrNever) {
+  aclrtEvent event = new_event();
+  EXPECT_EQ(aclrtRecordEvent(event, stream), 0);
+  for (const int32_t timeout : {-1, 1000}) {
+    EXPECT_EQ(aclrtSynchronizeEventWithTimeout(event, timeout), 0);
+    EXPECT_EQ(aclrtSynchronizeStreamWithTimeout(stream, timeout), 0);
+  }
+  for (const int32_t timeout : {-2, 0}) {
+    EXPECT_EQ(aclrtSynchronizeEventWithTimeout(event, timeout), 107000);
+    EXPECT_EQ(aclrtSynchronizeStreamWithTimeout(stream, timeout), 107000);
+  }
+}
+
+TEST_F(Streams, ACardHasSoManyStreams) {
+  AscendFakeOptions options = options_of_seed(0);
+  options.stream_limit = 2;
+  begin(options);
+  new_stream();
+  aclrtStream third = nullptr;
+  EXPECT_EQ(aclrtCreateStream(&third), 207008);
+}
+
 TEST_F(Streams, F21WithASeedTheQueueMayRunEarlyAndTheRulesStayTheSame) {
   size_t early = 0;
   for (uint64_t seed = 1; seed <= 20; ++seed) {
