@@ -205,7 +205,7 @@ class RealPrograms(unittest.TestCase):
 class OnAFake(unittest.TestCase):
     """The whole command, with real programs, on fakes of the Ascend API."""
 
-    def run_on(self, fake, *flags, code=0, **variables):
+    def run_on(self, fake, *flags, **variables):
         library = ESPALIER.parent.parent / "tests" / "ascend_fake" / f"lib{fake}.so"
         if not (ESPALIER.parent / "near_tie_test").exists() or not library.exists():
             self.skipTest("build the targets selftest_programs and ascend_fake_tests")
@@ -214,7 +214,7 @@ class OnAFake(unittest.TestCase):
             result = subprocess.run([str(ESPALIER), "selftest", "--device", "ascend", "--json", str(json_file), "--page",
                                      str(page_file), *flags], capture_output=True, text=True, timeout=600,
                                     env=environment(ESPALIER_ASCEND_LIBRARY=str(library), **variables))
-            self.assertEqual(result.returncode, code, result.stdout + result.stderr)
+            self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
             page = page_file.read_text()
             html.parser.HTMLParser().feed(page)
             return result.stdout, json.loads(json_file.read_text()), page
@@ -230,16 +230,12 @@ class OnAFake(unittest.TestCase):
         self.assertEqual(len(answers["margins"]), answers["near_ties"])
         self.assertIn("everything held on ascend (fake)", page)
 
-    def test_with_the_fake_beside_it_every_call_that_differs_is_told(self):
-        given = ("ascend_fake_8_5", "--only", "conformance")
-        out, report, _ = self.run_on(*given, ASCEND_FAKE="seed=3", ESPALIER_ASCEND_BESIDE="1")
+    def test_with_the_fake_beside_it_every_call_is_judged(self):
+        out, report, page = self.run_on("ascend_fake_8_5", "--only", "conformance", ASCEND_FAKE="seed=3",
+                                        ESPALIER_ASCEND_BESIDE="1")
         self.assertRegex(out, r"(?m)^conformance +\d+ tests held")
         self.assertTrue(report["held"])
-        _, report, page = self.run_on(*given, code=1, ASCEND_FAKE="mask_ignored_rows=2", ESPALIER_ASCEND_BESIDE="1")
-        self.assertFalse(report["held"])
-        told = report["parts"][0]["failed"][0]["message"]
-        self.assertRegex(told, r"call \d+, aclnnFusedInferAttentionScoreV2: f16 \[.*the card has .*, the fake .* is allowed")
-        self.assertIn("aclnnFusedInferAttentionScoreV2: f16 [", page)
+        self.assertIn("everything held on ascend (fake)", page)
 
 
 if __name__ == "__main__":

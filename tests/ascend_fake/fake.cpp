@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "numbers.h"
+#include "profile.h"
 
 namespace ascend_fake {
 AscendFakeOptions default_options() {

@@ -18,8 +18,6 @@
 
 namespace ascend_fake {
 
-extern const int kLibraryProfile;  // 81, 85 or 91: which symbols this library exports
-
 struct Context {
   Origin origin{};
   int32_t device = 0;

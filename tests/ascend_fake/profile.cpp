@@ -1,5 +1,5 @@
 // Compiled once for every library: which symbols it exports.
-#include "fake.h"
+#include "profile.h"
 
 namespace ascend_fake {
 
