@@ -43,7 +43,8 @@ class RoundBudget {
     return chooses() && !budget_->may_pay(answers) ? Patience::resting() : patience_;
   }
 
-  // Says of each answer whether its drafters are worth asking. prompt_rows: that the step will have besides.
+  // Says of each answer whether its drafters are worth asking: where there is no hope in its company, only while they
+  // win. prompt_rows: that the step will have besides.
   void begin_round(std::span<Answer* const> answers, std::int64_t prompt_rows);
   // For the drafters of a round. Requires chooses().
   LevelBudget levels() { return {*budget_, *clock_}; }
