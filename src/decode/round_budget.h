@@ -37,8 +37,8 @@ class RoundBudget {
   // What steps were measured to cost; null: nothing is known of them.
   const StepTimes* step_times() const { return budget_ ? &budget_->costs().measured() : nullptr; }
 
-  // A new answer begins with the patience that others have learned, unless there is no hope in its company, of
-  // `answers` with itself.
+  // A new answer begins with the patience that others have learned, in the midst of their pause, unless there is no
+  // hope in its company, of `answers` with itself.
   Patience patience(int answers) const {
     return chooses() && !budget_->may_pay(answers) ? Patience::resting() : patience_;
   }

@@ -196,6 +196,22 @@ TEST_F(RoundBudgetTest, ANewAnswerBeginsWithThePatienceThatOthersHaveLearned) {
   EXPECT_FALSE(learned.drafts());
 }
 
+TEST_F(RoundBudgetTest, APauseThatIsLongerThanAnswersAreEndsAllTheSame) {
+  RoundBudget budget = chosen(0.1);
+  for (int i = 0; i < 100; ++i) round(budget, 0, 0);
+  const std::int64_t pause = budget.patience(1).pause();
+  ASSERT_GT(pause, 10);
+  int asked = 0;
+  for (std::int64_t answer = 0; answer < pause; ++answer) {
+    a_.patience = budget.patience(1);
+    for (int i = 0; i < 5; ++i) {
+      budget.begin_round(std::vector{&a_}, 0);
+      asked += a_.asks ? 1 : 0;
+    }
+  }
+  EXPECT_GT(asked, 0);
+}
+
 TEST_F(RoundBudgetTest, InACompanyWithoutHopeOnlyThoseAreAskedThatWin) {
   RoundBudget budget = chosen(0.7);
   for (int i = 0; i < 300; ++i) {
