@@ -61,6 +61,7 @@ struct Answer {
   // Of the round.
   std::size_t round_path = 0;                  // tokens of the path when it began
   bool drafts_fit = false;                     // its branch has room for what drafters need
+  bool hopes = true;                           // in its company guesses may pay
   bool asks = false;                           // the drafters are worth asking
   bool drafted = false;                        // they were asked:
   SourceSet asked = 0;                         // these of them
@@ -95,8 +96,9 @@ struct Answer {
   // Of the drafters' memories: the first place that one of them lacks.
   std::int64_t lacks_from() const;
   void tell(const CommittedRows& rows);
-  // Its drafters are in a long pause: between its rounds they need not be ready. Those that it does not want never are.
-  bool rests() const { return patience.rests(); }
+  // Its drafters are in a long pause, or there is no hope: between its rounds they need not be ready. Those that it
+  // does not want never are.
+  bool rests() const { return patience.rests() || !hopes; }
   void rest(bool resting);
   // It is about to go on in blocks of others, or to leave its own to them.
   void settle();

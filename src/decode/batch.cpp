@@ -86,7 +86,8 @@ RoundBudget Batch::make_budget(const Speculation& speculation) {
   const BudgetShape shape{.rows = static_cast<int>(choices_.step_rows),
                           .tree_rows = static_cast<int>(choices_.tree_rows),
                           .buckets = {buckets.begin(), buckets.end()},
-                          .drafters = static_cast<int>(drafters_.size())};
+                          .drafters = static_cast<int>(drafters_.size()),
+                          .networks = !std::ranges::all_of(drafters_, &Drafter::guesses_on_host)};
   return {chosen, shape, clock_, [&] { return teacher_.measure_times(timed_rows, chosen.clock); }};
 }
 

@@ -19,6 +19,7 @@ constexpr double kMostLost = 2, kMostWon = 4;
 // Probes that find nothing may cost this share of the time.
 constexpr double kProbeShare = 0.01;
 constexpr double kGoodChance = 0.8;  // of a guess below an accepted one: few drafters are better
+constexpr double kLeastPass = 0.1;   // of a plain step, that a pass over all its roots takes
 constexpr std::int64_t kLongestPause = 256;
 // What a round of drafters that have not won yet, or not lately, may cost beyond a plain one: a share of that.
 constexpr double kRisk = 0.25;
@@ -124,6 +125,7 @@ void Patience::settle(double tokens, double seconds, double plain_seconds) {
 
 Budget::Budget(StepTimes measured, const BudgetShape& shape)
     : costs_(std::move(measured), shape.buckets),
+      networks_(shape.networks),
       passes_(static_cast<std::size_t>(shape.drafters)),
       step_seconds_(static_cast<std::size_t>(shape.rows)) {
   check(shape.rows >= 1, "budget: steps of {} rows", shape.rows);
@@ -135,7 +137,8 @@ bool Budget::may_pay(int roots) const {
   costs_.fill(0, seconds);
   for (double chance = kGoodChance; accepted.size() < seconds.size(); chance *= kGoodChance)
     accepted.insert(accepted.end(), static_cast<std::size_t>(roots), chance);
-  return best_rows(accepted, seconds, 0, roots).rows > roots;
+  const double plain = seconds_of_rows(seconds, roots);
+  return best_rows(accepted, seconds, networks_ ? kLeastPass * plain : 0, roots).rate > roots / plain;
 }
 
 void Budget::begin_round(const RoundShape& round) {

@@ -74,6 +74,7 @@ struct BudgetShape {
   int tree_rows = 64;  // of the trees in it; listeners are told the times of so many
   std::vector<std::int64_t> buckets = {};
   int drafters = 1;
+  bool networks = false;  // some of the drafters run one
 };
 
 // What a round begins with.
@@ -92,7 +93,7 @@ class Budget {
   const Calibration& calibration() const { return calibration_; }
 
   // Whether guesses can be expected to pay in steps of so many roots: not where those of a good drafter would not even
-  // if they cost nothing.
+  // if they cost nothing, or, of one that runs a network, hardly anything.
   bool may_pay(int roots) const;
 
   void begin_round(const RoundShape& round);
@@ -130,6 +131,7 @@ class Budget {
   std::size_t affordable_rows() const;
 
   StepCosts costs_;
+  bool networks_;
   Calibration calibration_;
   std::vector<Passes> passes_;
 

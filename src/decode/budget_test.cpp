@@ -267,6 +267,11 @@ TEST(Budget, GuessesMayPayWhileGoodOnesBringMoreThanTheirRowsCost) {
   EXPECT_FALSE(may_pay(0.5, 8)) << "8 of 4.5, and 8.8 of 5";
   EXPECT_FALSE(may_pay(0.9, 1)) << "1 of 1, and 1.8 of 1.9";
   EXPECT_FALSE(may_pay(0.02, 64)) << "there is no room";
+  const Budget with_head(linear_times(0.12), {.rows = 64, .networks = true});
+  EXPECT_TRUE(may_pay(0.12, 6)) << "6 of 1.6, and 10.8 of 2.32";
+  EXPECT_TRUE(with_head.may_pay(6));
+  EXPECT_TRUE(may_pay(0.12, 20)) << "20 of 3.28, and 36 of 5.68";
+  EXPECT_FALSE(with_head.may_pay(20)) << "36 of 6.01";
 }
 
 }  // namespace

@@ -47,8 +47,11 @@ RoundBudget::RoundBudget(const ChosenBudget& chosen, const BudgetShape& shape, c
 
 void RoundBudget::begin_round(std::span<Answer* const> answers, std::int64_t prompt_rows) {
   RoundShape round{.roots = static_cast<int>(answers.size()), .prompt_rows = static_cast<int>(prompt_rows)};
+  const bool hopes = !chooses() || budget_->may_pay(round.roots);
+  patience_.drafts();  // a pause goes on in answers to come
   for (Answer* answer : answers) {
-    answer->asks = answer->request.draft.drafts && (!chooses() || answer->patience.drafts());
+    answer->hopes = hopes || answer->patience.wins();
+    answer->asks = answer->request.draft.drafts && answer->hopes && (!chooses() || answer->patience.drafts());
     round.wins = round.wins || (answer->asks && answer->patience.wins());
     round.context += answer->length;
   }

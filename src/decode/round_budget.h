@@ -37,13 +37,14 @@ class RoundBudget {
   // What steps were measured to cost; null: nothing is known of them.
   const StepTimes* step_times() const { return budget_ ? &budget_->costs().measured() : nullptr; }
 
-  // A new answer begins with the patience that others have learned, unless there is no hope in its company, of
-  // `answers` with itself.
+  // A new answer begins with the patience that others have learned, in the midst of their pause, unless there is no
+  // hope in its company, of `answers` with itself.
   Patience patience(int answers) const {
     return chooses() && !budget_->may_pay(answers) ? Patience::resting() : patience_;
   }
 
-  // Says of each answer whether its drafters are worth asking. prompt_rows: that the step will have besides.
+  // Says of each answer whether its drafters are worth asking: where there is no hope in its company, only while they
+  // win. prompt_rows: that the step will have besides.
   void begin_round(std::span<Answer* const> answers, std::int64_t prompt_rows);
   // For the drafters of a round. Requires chooses().
   LevelBudget levels() { return {*budget_, *clock_}; }

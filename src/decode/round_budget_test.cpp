@@ -196,6 +196,39 @@ TEST_F(RoundBudgetTest, ANewAnswerBeginsWithThePatienceThatOthersHaveLearned) {
   EXPECT_FALSE(learned.drafts());
 }
 
+TEST_F(RoundBudgetTest, APauseThatIsLongerThanAnswersAreEndsAllTheSame) {
+  RoundBudget budget = chosen(0.1);
+  for (int i = 0; i < 100; ++i) round(budget, 0, 0);
+  const std::int64_t pause = budget.patience(1).pause();
+  ASSERT_GT(pause, 10);
+  int asked = 0;
+  for (std::int64_t answer = 0; answer < pause; ++answer) {
+    a_.patience = budget.patience(1);
+    for (int i = 0; i < 5; ++i) {
+      budget.begin_round(std::vector{&a_}, 0);
+      asked += a_.asks ? 1 : 0;
+    }
+  }
+  EXPECT_GT(asked, 0);
+}
+
+TEST_F(RoundBudgetTest, InACompanyWithoutHopeOnlyThoseAreAskedThatWin) {
+  RoundBudget budget = chosen(0.7);
+  for (int i = 0; i < 300; ++i) {
+    budget.begin_round(answers_, 0);
+    ASSERT_FALSE(a_.asks || b_.asks) << "2 of 1.7, and 3.6 of 3.1";
+  }
+  EXPECT_TRUE(a_.rests() && b_.rests());
+  b_.patience.settle(2, 1, 1);
+  budget.begin_round(answers_, 0);
+  EXPECT_FALSE(a_.asks);
+  EXPECT_TRUE(b_.asks);
+  EXPECT_FALSE(b_.rests());
+  budget.begin_round(std::vector{&a_}, 0);
+  EXPECT_TRUE(a_.asks) << "alone, 1.8 of 1.7";
+  EXPECT_FALSE(a_.rests());
+}
+
 TEST_F(RoundBudgetTest, AnAnswerThatFailedOrWasNotDraftedSettlesNothing) {
   RoundBudget budget = chosen(0.1);
   budget.begin_round(answers_, 0);

@@ -234,11 +234,10 @@ TEST(AnswerService, WhoHasEndedCannotBeCancelledAndNeitherCanANumberThatNobodyHa
 
 TEST(AnswerService, WhoWaitsTooLongIsToldAndTheOthersGoOn) {
   Gate gate;
-  TinyService tiny({.parallel = 1}, {.queue_time = 30ms});
+  TinyService tiny({.parallel = 1}, {.queue_time = 1min});
   const auto running = hold(tiny, gate, tiny_plan(200));
   const auto waiting = heard();
-  tiny.submit(tiny_plan(4), waiting);
-  std::this_thread::sleep_for(60ms);
+  tiny.submit(tiny_plan(4), waiting, 0, ServiceClock::now() - 2min);
   gate.open();
   ASSERT_TRUE(waiting->wait_over() && running->wait_over());
   ASSERT_TRUE(waiting->failure());
@@ -248,11 +247,10 @@ TEST(AnswerService, WhoWaitsTooLongIsToldAndTheOthersGoOn) {
 }
 
 TEST(AnswerService, ARequestThatTakesTooLongEndsWithATimeout) {
-  Gate gate;
   TinyService tiny({}, {.request_time = 30ms});
-  const auto slow = hold(tiny, gate, tiny_plan(200));
-  std::this_thread::sleep_for(60ms);
-  gate.open();
+  const auto slow = heard();
+  slow->on_begun = [] { std::this_thread::sleep_for(60ms); };
+  tiny.submit(tiny_plan(200), slow);
   ASSERT_TRUE(slow->wait_over());
   ASSERT_TRUE(slow->failure());
   EXPECT_EQ(slow->failure()->status, 408);
@@ -262,12 +260,11 @@ TEST(AnswerService, ARequestThatTakesTooLongEndsWithATimeout) {
 
 TEST(AnswerService, AStreamBeginsAfterAWhileInTheQueue) {
   Gate runs, begins;
-  TinyService tiny({.parallel = 1}, {.begin_time = 5ms});
+  TinyService tiny({.parallel = 1}, {.begin_time = 1s});
   const auto running = held_at(runs), waiting = held_at(begins);
   tiny.submit(tiny_plan(200), running);
   runs.wait_reached();
-  tiny.submit(tiny_plan(4), waiting);
-  std::this_thread::sleep_for(10ms);
+  tiny.submit(tiny_plan(4), waiting, 0, ServiceClock::now() - 2s);
   runs.open();
   begins.wait_reached();
   EXPECT_LT(running->pieces(), 100) << "the other one still runs";

@@ -2,11 +2,14 @@
 
 #include <fmt/format.h>
 
+#include "base/error.h"
 #include "device/cpu/cpu_device.h"
 #include "engine/testing/tiny_model.h"
 
 namespace espalier {
 namespace {
+
+constexpr std::chrono::seconds kPatience{20};
 
 DecoderOptions tiny_decoder(const TinyEngineOptions& options) {
   return {.context = options.context, .parallel = options.parallel, .cache_positions = options.cache_positions};
@@ -60,8 +63,10 @@ TinyService::TinyService(const TinyEngineOptions& engine, const ServiceOptions& 
   changed_.wait(lock, [this] { return ready_ || failure_; });
 }
 
-AnswerService::Ticket TinyService::submit(RequestPlan plan, std::shared_ptr<HeardAnswer> heard, int key) {
-  return service_->submit({.id = "cmpl-1", .plan = std::move(plan), .key = key, .listener = std::move(heard)});
+AnswerService::Ticket TinyService::submit(RequestPlan plan, std::shared_ptr<HeardAnswer> heard, int key,
+                                          ServiceClock::time_point arrived) {
+  return service_->submit(
+      {.id = "cmpl-1", .plan = std::move(plan), .key = key, .arrived = arrived, .listener = std::move(heard)});
 }
 
 EndedChoice TinyService::answer(RequestPlan plan) {
@@ -96,12 +101,13 @@ void Gate::wait() {
   std::unique_lock lock(mutex_);
   reached_ = true;
   changed_.notify_all();
-  changed_.wait(lock, [this] { return open_; });
+  changed_.wait_for(lock, kPatience, [this] { return open_; });
 }
 
 void Gate::wait_reached() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return reached_; });
+  const bool came = changed_.wait_for(lock, kPatience, [this] { return reached_; });
+  if (!came) device_error("the engine thread does not come to the gate");
 }
 
 }  // namespace espalier

@@ -43,8 +43,9 @@ class TinyService {
  public:
   explicit TinyService(const TinyEngineOptions& engine = {}, const ServiceOptions& options = {});
 
-  // Throws what AnswerService::submit() does.
-  AnswerService::Ticket submit(RequestPlan plan, std::shared_ptr<HeardAnswer> heard, int key = 0);
+  // Throws what AnswerService::submit() does. arrived: as if it had come then.
+  AnswerService::Ticket submit(RequestPlan plan, std::shared_ptr<HeardAnswer> heard, int key = 0,
+                               ServiceClock::time_point arrived = ServiceClock::now());
   // One request, answered.
   EndedChoice answer(RequestPlan plan);
   // Ends, and says whether all was well.
@@ -67,12 +68,12 @@ class TinyService {
   std::unique_ptr<AnswerService> service_;
 };
 
-// A gate at which the engine thread can be held.
+// A gate at which the engine thread can be held. Nobody waits there for ever: a test that goes wrong ends.
 class Gate {
  public:
   void open();
   void wait();          // until it is open; the engine thread's
-  void wait_reached();  // until the engine thread is there
+  void wait_reached();  // until the engine thread is there; throws DeviceError where it does not come
 
  private:
   std::mutex mutex_;
