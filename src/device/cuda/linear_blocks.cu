@@ -145,7 +145,9 @@ __device__ void compute_in_turn(const BlockLinear& call, int warp, int lane) {
 template <typename Shape>
 __global__ void __launch_bounds__(Shape::kWarps* kWarp) few_rows_kernel(const __grid_constant__ BlockLinear call) {
   const int lane = static_cast<int>(threadIdx.x % kWarp), warp = static_cast<int>(threadIdx.x / kWarp);
-  if constexpr (Shape::relay == 1)
+  if constexpr (Shape::small && !kHasSmallBlocks)
+    __trap();
+  else if constexpr (Shape::relay == 1)
     compute_alone<Shape>(call, warp, lane);
   else
     compute_in_turn<Shape>(call, warp, lane);

@@ -267,7 +267,7 @@ __device__ void clear(WarpSums<Shape>& sum) {
 }
 
 template <typename Shape>
-__global__ void __launch_bounds__(Shape::kThreads, 1) rows_kernel(const __grid_constant__ FloatLinear call) {
+__device__ void compute_rows(const FloatLinear& call) {
   const int lane = static_cast<int>(threadIdx.x % kWarp), warp = static_cast<int>(threadIdx.x / kWarp);
   const int own_group = warp % Shape::kGroupWarps * Shape::groups, own_tile = warp / Shape::kGroupWarps * Shape::tiles;
   const FloatStages<Shape> stages(call, warp, lane);
@@ -310,6 +310,14 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) rows_kernel(const __grid_c
     }
     if (++stage == Shape::kStages) stage = 0, ++round;
   }
+}
+
+template <typename Shape>
+__global__ void __launch_bounds__(Shape::kThreads, 1) rows_kernel(const __grid_constant__ FloatLinear call) {
+  if constexpr (Shape::small && !kHasSmallBlocks)
+    __trap();
+  else
+    compute_rows<Shape>(call);
 }
 
 std::int64_t products_of(const FloatLinear& call, int groups, int tiles) {

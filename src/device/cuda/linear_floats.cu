@@ -99,7 +99,9 @@ __device__ void compute_in_team(const FloatLinear& call, int warp, int lane) {
 template <typename Shape>
 __global__ void __launch_bounds__(Shape::kWarps* kWarp) one_row_kernel(const __grid_constant__ FloatLinear call) {
   const int lane = static_cast<int>(threadIdx.x % kWarp), warp = static_cast<int>(threadIdx.x / kWarp);
-  if constexpr (Shape::relay == 1)
+  if constexpr (Shape::small && !kHasSmallBlocks)
+    __trap();
+  else if constexpr (Shape::relay == 1)
     compute_alone<Shape>(call, warp, lane);
   else
     compute_in_team<Shape>(call, warp, lane);

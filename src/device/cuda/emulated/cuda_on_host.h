@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <numeric>
@@ -148,6 +149,9 @@ inline int atomicMin(int* p, int other) {
   return before;
 }
 inline void __threadfence() {}
+[[noreturn]] inline void __trap() {
+  std::abort();
+}
 
 // --- the runtime -----------------------------------------------------------------------------------------------------
 enum cudaError_t { cudaSuccess, cudaErrorMemoryAllocation, cudaErrorNoDevice, cudaErrorUnknown };
