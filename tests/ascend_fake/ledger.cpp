@@ -17,7 +17,10 @@ const char* Ledger::call(uint64_t number) const {
 }
 
 void Ledger::violation(int rule, const Origin& origin, const std::string& text) {
-  violations_.push_back({rule, "F" + std::to_string(rule) + " at " + described(origin) + ": " + text});
+  // Put together piece by piece: g++ 12 on Arm takes "F" + std::to_string(rule) for a copy onto itself.
+  std::string said = "F";
+  said.append(std::to_string(rule)).append(" at ").append(described(origin)).append(": ").append(text);
+  violations_.push_back({rule, said});
 }
 
 }  // namespace ascend_fake
