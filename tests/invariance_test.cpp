@@ -84,7 +84,8 @@ ForwardRun run_on(Device& device, const InvarianceCase& test, std::span<const st
 // Whose bits a device has to give: the reference device's, or its own where it adds float weights in an order of its
 // own. The reference device is slow: what it has computed is kept for the devices that follow.
 ForwardRun expected_of(const InvarianceCase& test, const std::vector<std::int32_t>& tokens) {
-  if (const auto own = test.device.make(1); own->float_order() != kContractFloatOrder) return run_on(*own, test, tokens);
+  if (const auto own = test.device.make(1); own->float_order() != kContractFloatOrder)
+    return run_on(*own, test, tokens);
   static std::map<std::tuple<std::string, DType, std::vector<std::int32_t>>, ForwardRun> known;
   const auto [run, is_new] = known.try_emplace({test.family, test.kv_type, tokens});
   if (is_new) run->second = run_on(*make_reference_device(), test, tokens);

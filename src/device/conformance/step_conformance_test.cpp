@@ -254,8 +254,8 @@ void expect_same(const LayerOnDevice::Left& left, const LayerOnDevice::Left& exp
 
 constexpr std::uint64_t kSeed = 41;
 
-// What single ops leave, on the reference device, or on the test's own where its float weights add in another order. The
-// reference device is slow: what it has computed is kept for the devices that follow.
+// What single ops leave, on the reference device, or on the test's own where its float weights add in another order.
+// The reference device is slow: what it has computed is kept for the devices that follow.
 LayerOnDevice::Left expected_of(DeviceTest& test, const LayerValues& values) {
   const LayerShape& shape = values.shape;
   if (!is_block_quantised(shape.weights) && test.tested().float_order() != kContractFloatOrder)

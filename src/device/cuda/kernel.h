@@ -17,8 +17,8 @@ namespace espalier::cuda {
 inline constexpr unsigned kAllLanes = 0xffffffffu;
 inline constexpr int kWarp = 32;
 
-// Code for 9.0 alone (90a) is for cards with large blocks (early_launch.h): kernels for small ones are empty there, which
-// saves a third of the compiler's time.
+// Code for 9.0 alone (90a) is for cards with large blocks (early_launch.h): kernels for small ones are empty there,
+// which saves a third of the compiler's time.
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 inline constexpr bool kHasSmallBlocks = false;
 #else
