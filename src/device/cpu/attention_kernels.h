@@ -1,5 +1,4 @@
-// Attention over the vector type of a simd_*.h, which must be included before, as must be the attention_many_*.h that
-// suits it. Internal linkage.
+// Attention over the vector type of a simd_*.h, which must be included before. Internal linkage.
 //
 // A unit of work is one tile of 128 ordinals for all rows and query heads ("pairs") of one kv head: K and V of the tile
 // are read once. What the tiles of a pair have summed is combined at the end.
@@ -12,33 +11,15 @@ namespace espalier::cpu {
 namespace {
 
 template <typename Kv>
-void sums_of_few(const TilePairs& pairs, const KeyRange& all, float* scratch) {
-  softmax(pairs);
-  if (pairs.shape.dim % kPanel == 0) {
-    weigh_stored<FewSums<Kv>, Kv>(pairs, all);
-  } else {
-    weigh_widened<FewSums<KvF32>, Kv>(pairs, all, scratch);
-  }
-  weigh_tails<FewSums<KvF32>, Kv>(pairs, scratch);
-}
-
-template <typename Kv>
 void sums_of_tile(const TilePairs& pairs, float* scratch) {
   const KeyRange all = pairs.context_of_all();
-  const bool many = pairs.count() > kFewPairs;
   for_vectors(pairs.shape.dim, [&](auto vectors) {
-    if (many && pairs.shape.dim % kPanel == 0) {
-      score_many<Kv, decltype(vectors)::count>(pairs, all, scratch);
-    } else if (many) {
-      score_stored<Kv, decltype(vectors)::count>(pairs, all);
-    } else {
-      score_few<Kv, decltype(vectors)::count>(pairs, all);
-    }
+    score_context<Kv, decltype(vectors)::count>(pairs, all, scratch);
     score_tails<Kv, decltype(vectors)::count>(pairs);
   });
-  if (!many) return sums_of_few<Kv>(pairs, all, scratch);
-  softmax_many(pairs);
-  weigh_many<Kv>(pairs, all, scratch);
+  softmax(pairs);
+  weigh_context<Kv>(pairs, all, scratch);
+  weigh_tails<Kv>(pairs, scratch);
 }
 
 void attention_tile(const AttentionShape& shape, const AttentionRows& rows, std::int64_t kv_head, std::int64_t tile,

@@ -92,8 +92,7 @@ static constexpr std::int64_t attention_sum_floats(std::int64_t dim) {
   return attention_padded(dim) + kPanel;
 }
 static constexpr std::int64_t attention_scratch_floats(std::int64_t dim, std::int64_t pairs) {
-  const std::int64_t sixteens = (pairs + kPanel - 1) / kPanel;
-  return kKeyChunk * attention_padded(dim) + sixteens * kPanel * kScoreStride;
+  return kKeyChunk * attention_padded(dim) + pairs * kScoreStride;
 }
 
 // max over t = scale * x and the sum of exp(t - max), for log_sum_exp.

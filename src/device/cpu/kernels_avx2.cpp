@@ -1,7 +1,6 @@
 // Compiled for the baseline of x86 builds, x86-64-v3: AVX2, FMA and F16C.
 #include "device/cpu/simd_avx2.h"
 
-#include "device/cpu/attention_many_turned.h"
 #include "device/cpu/kernel_table.h"
 
 namespace espalier::cpu {

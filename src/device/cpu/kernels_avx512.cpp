@@ -1,7 +1,6 @@
 // Compiled with AVX-512 F, BW, DQ, VL and VNNI.
 #include "device/cpu/simd_avx512.h"
 
-#include "device/cpu/attention_many_turned.h"
 #include "device/cpu/kernel_table.h"
 
 namespace espalier::cpu {

@@ -8,35 +8,22 @@ namespace {
 
 constexpr float kInfinity = __builtin_inff();
 
-// base/math.h's exp_f32, operation by operation, where it does not overflow: of N vectors side by side, because each
-// waits for itself most of the time.
-template <int N>
-[[gnu::always_inline]] inline void exp_below_88(F32 (&x)[N]) {
-  F32 n[N], r[N], p[N];
-  const auto each = [](const auto& step) {
-#pragma GCC unroll 8
-    for (int i = 0; i < N; ++i) step(i);
-  };
-  const auto next = [&](float c) { each([&](int i) { p[i] = fma(p[i], r[i], broadcast(c)); }); };
-  each([&](int i) { n[i] = round_to_even(mul(x[i], broadcast(1.44269504f))); });
-  each([&](int i) { r[i] = fma(n[i], broadcast(-0.693359375f), x[i]); });
-  each([&](int i) { r[i] = fma(n[i], broadcast(2.12194440e-4f), r[i]); });
-  each([&](int i) { p[i] = broadcast(1.9875691500e-4f); });
-  next(1.3981999507e-3f);
-  next(8.3334519073e-3f);
-  next(4.1665795894e-2f);
-  next(1.6666665459e-1f);
-  next(5.0000001201e-1f);
-  each([&](int i) { p[i] = fma(p[i], mul(r[i], r[i]), r[i]); });
-  each([&](int i) { p[i] = add(p[i], broadcast(1.0f)); });
-  each([&](int i) { p[i] = times_power_of_two(p[i], n[i]); });
-  each([&](int i) { x[i] = select(less(x[i], broadcast(-87.0f)), broadcast(0.0f), p[i]); });
-}
-
+// base/math.h's exp_f32, operation by operation.
 inline F32 exp_f32(F32 x) {
-  F32 p[] = {x};
-  exp_below_88(p);
-  return select(less(broadcast(88.72283f), x), broadcast(kInfinity), p[0]);
+  const F32 n = round_to_even(mul(x, broadcast(1.44269504f)));
+  F32 r = fma(n, broadcast(-0.693359375f), x);
+  r = fma(n, broadcast(2.12194440e-4f), r);
+  F32 p = broadcast(1.9875691500e-4f);
+  p = fma(p, r, broadcast(1.3981999507e-3f));
+  p = fma(p, r, broadcast(8.3334519073e-3f));
+  p = fma(p, r, broadcast(4.1665795894e-2f));
+  p = fma(p, r, broadcast(1.6666665459e-1f));
+  p = fma(p, r, broadcast(5.0000001201e-1f));
+  p = fma(p, mul(r, r), r);
+  p = add(p, broadcast(1.0f));
+  p = times_power_of_two(p, n);
+  p = select(less(x, broadcast(-87.0f)), broadcast(0.0f), p);
+  return select(less(broadcast(88.72283f), x), broadcast(kInfinity), p);
 }
 
 inline F32 silu_f32(F32 x) {

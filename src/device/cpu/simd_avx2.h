@@ -26,12 +26,10 @@ struct Mask {
 constexpr int kTileRows = 4;                  // sixteen registers hold no more sums
 constexpr int kFloatPanels[] = {4, 2, 1, 1};  // panels side by side for 1, 2, ... rows of float weights
 constexpr int kBlockPanels[] = {4, 2, 1, 1};  // and of block-quantised ones
-constexpr int kTurnedGroups = 1;              // of sixteen keys each, side by side when many rows want scores,
-constexpr int kTurnedPairs = 2;               // for so many rows and heads
-constexpr int kSoftmaxPairs = 2;              // rows and heads whose exponentials run side by side
-constexpr int kWeighedPairs = 6;              // rows and heads whose weighted sums of values run side by side,
-constexpr int kWeighedVectors = 1;            // so many vectors of each,
-constexpr int kFewVectors = 2;                // and of each of few rows and heads
+constexpr int kScoredGroups = 1;              // of four keys each, side by side when many rows want scores,
+constexpr int kScoredPairs = 2;               // for so many rows and heads
+constexpr int kWeighedPairs = 2;              // rows and heads whose weighted sums of values run side by side,
+constexpr int kWeighedVectors = 2;            // so many vectors of each
 
 inline F32 load(const float* p) {
   return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)};
@@ -205,61 +203,23 @@ inline F32 end_halves(const Halves (&sums)[16]) {
   return {eight(0), eight(8)};
 }
 
-// The same of P times sixteen sums, which get(i) gives as they are wanted.
-template <int P>
-struct Folded {
-  Halves of[P];
-};
-template <__m256 (*kAdd)(__m256, __m256), int P>
-[[gnu::always_inline]] inline Folded<P> folded(const Folded<P>& a, const Folded<P>& b) {
-  Folded<P> both;
-#pragma GCC unroll 4
-  for (int p = 0; p < P; ++p) both.of[p] = kAdd(a.of[p], b.of[p]);
-  return both;
+// Four floats in each of the four quarters.
+inline F32 load_quarters(const float* p) {
+  const __m256 v = _mm256_broadcast_ps(reinterpret_cast<const __m128*>(p));
+  return {v, v};
 }
-template <int P, typename Get>
-[[gnu::always_inline]] inline Folded<P> fold_quarter(const Get& get, int first) {
-  const Folded<P> a = get(first);
-  return folded<add_halves_4>(a, get(first + 4));
+// Quarter j of vector i becomes quarter i of vector j.
+inline void turn_quarters(F32 (&v)[4]) {
+  const F32 a = v[0], b = v[1], c = v[2], d = v[3];
+  v[0] = {_mm256_permute2f128_ps(a.low, b.low, 0x20), _mm256_permute2f128_ps(c.low, d.low, 0x20)};
+  v[1] = {_mm256_permute2f128_ps(a.low, b.low, 0x31), _mm256_permute2f128_ps(c.low, d.low, 0x31)};
+  v[2] = {_mm256_permute2f128_ps(a.high, b.high, 0x20), _mm256_permute2f128_ps(c.high, d.high, 0x20)};
+  v[3] = {_mm256_permute2f128_ps(a.high, b.high, 0x31), _mm256_permute2f128_ps(c.high, d.high, 0x31)};
 }
-template <int P, typename Get>
-[[gnu::always_inline]] inline Folded<P> fold_eight(const Get& get, int first) {
-  Folded<P> low = fold_quarter<P>(get, first);
-  low = folded<add_halves_2>(low, fold_quarter<P>(get, first + 1));
-  Folded<P> high = fold_quarter<P>(get, first + 2);
-  high = folded<add_halves_2>(high, fold_quarter<P>(get, first + 3));
-  return folded<add_halves_1>(low, high);
-}
-template <int P, typename Get>
-[[gnu::always_inline]] inline void fold(const Get& get, F32 (&sums)[P]) {
-  const Folded<P> low = fold_eight<P>(get, 0), high = fold_eight<P>(get, 8);
-#pragma GCC unroll 4
-  for (int p = 0; p < P; ++p) sums[p] = {low.of[p], high.of[p]};
-}
-
-// Rows four at a time, one in each half, become columns: half h of vector i holds element i of each row.
-inline void turn_in_halves(__m256 (&v)[4]) {
-  const __m256d low = _mm256_castps_pd(_mm256_unpacklo_ps(v[0], v[1])),
-                high = _mm256_castps_pd(_mm256_unpackhi_ps(v[0], v[1]));
-  const __m256d low2 = _mm256_castps_pd(_mm256_unpacklo_ps(v[2], v[3])),
-                high2 = _mm256_castps_pd(_mm256_unpackhi_ps(v[2], v[3]));
-  v[0] = _mm256_castpd_ps(_mm256_unpacklo_pd(low, low2)), v[1] = _mm256_castpd_ps(_mm256_unpackhi_pd(low, low2));
-  v[2] = _mm256_castpd_ps(_mm256_unpacklo_pd(high, high2)), v[3] = _mm256_castpd_ps(_mm256_unpackhi_pd(high, high2));
-}
-// Lane r of vector i becomes p[r * stride + i].
-inline void load_columns(const float* p, std::int64_t stride, F32 (&v)[4]) {
-  const auto eight_rows = [stride](const float* first, __m256(&columns)[4]) {
-#pragma GCC unroll 4
-    for (int r = 0; r < 4; ++r)
-      columns[r] = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(first + r * stride)),
-                                        _mm_loadu_ps(first + (r + 4) * stride), 1);
-    turn_in_halves(columns);
-  };
-  __m256 low[4], high[4];
-  eight_rows(p, low);
-  eight_rows(p + 8 * stride, high);
-#pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i) v[i] = {low[i], high[i]};
+// Lane 4 i + j becomes the sum of quarter i of vector j, halves first, as dot16 ends.
+inline F32 add_halves_of_quarters(const F32 (&v)[4]) {
+  return {add_halves_1(add_halves_2(v[0].low, v[1].low), add_halves_2(v[2].low, v[3].low)),
+          add_halves_1(add_halves_2(v[0].high, v[1].high), add_halves_2(v[2].high, v[3].high))};
 }
 
 inline F32 load_f16(const std::uint16_t* p) {

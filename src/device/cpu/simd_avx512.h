@@ -23,12 +23,10 @@ using Mask = __mmask16;
 constexpr int kTileRows = 8;  // 8 float and 8 integer sums, 8 decoded groups, scale and minimum: 26 registers
 constexpr int kFloatPanels[] = {4, 4, 2, 2, 2, 2, 2, 2};  // panels side by side for 1, 2, ... rows of float weights
 constexpr int kBlockPanels[] = {4, 4, 4, 2, 2, 1, 1, 1};  // and of block-quantised ones
-constexpr int kTurnedGroups = 2;    // of sixteen keys each, side by side when many rows want scores,
-constexpr int kTurnedPairs = 4;     // for so many rows and heads
-constexpr int kSoftmaxPairs = 4;    // rows and heads whose exponentials run side by side
-constexpr int kWeighedPairs = 6;    // rows and heads whose weighted sums of values run side by side,
-constexpr int kWeighedVectors = 4;  // so many vectors of each,
-constexpr int kFewVectors = 4;      // and of each of few rows and heads
+constexpr int kScoredGroups = 4;                          // of four keys each, side by side when many rows want scores,
+constexpr int kScoredPairs = 2;                           // for so many rows and heads
+constexpr int kWeighedPairs = 4;    // rows and heads whose weighted sums of values run side by side,
+constexpr int kWeighedVectors = 4;  // so many vectors of each
 
 inline __mmask16 first_lanes(std::int64_t n) {
   return static_cast<__mmask16>((1u << n) - 1u);
@@ -183,59 +181,20 @@ inline F32 end_halves(const Halves (&sums)[16]) {
   return {add_halves_1(low, high)};
 }
 
-// The same of P times sixteen sums, which get(i) gives as they are wanted.
-template <int P>
-struct Folded {
-  Halves of[P];
-};
-template <__m512 (*kAdd)(__m512, __m512), int P>
-[[gnu::always_inline]] inline Folded<P> folded(const Folded<P>& a, const Folded<P>& b) {
-  Folded<P> both;
-#pragma GCC unroll 4
-  for (int p = 0; p < P; ++p) both.of[p].v = kAdd(a.of[p].v, b.of[p].v);
-  return both;
+// Four floats in each of the four quarters.
+inline F32 load_quarters(const float* p) {
+  return {_mm512_broadcast_f32x4(_mm_loadu_ps(p))};
 }
-template <int P, typename Get>
-[[gnu::always_inline]] inline Folded<P> fold_quarter(const Get& get, int first) {
-  Folded<P> a = get(first);
-  a = folded<add_halves_8>(a, get(first + 4));
-  Folded<P> b = get(first + 8);
-  b = folded<add_halves_8>(b, get(first + 12));
-  return folded<add_halves_4>(a, b);
+// Quarter j of vector i becomes quarter i of vector j.
+inline void turn_quarters(F32 (&v)[4]) {
+  const __m512 low = _mm512_shuffle_f32x4(v[0].v, v[1].v, 0x44), high = _mm512_shuffle_f32x4(v[0].v, v[1].v, 0xee);
+  const __m512 low2 = _mm512_shuffle_f32x4(v[2].v, v[3].v, 0x44), high2 = _mm512_shuffle_f32x4(v[2].v, v[3].v, 0xee);
+  v[0].v = _mm512_shuffle_f32x4(low, low2, 0x88), v[1].v = _mm512_shuffle_f32x4(low, low2, 0xdd);
+  v[2].v = _mm512_shuffle_f32x4(high, high2, 0x88), v[3].v = _mm512_shuffle_f32x4(high, high2, 0xdd);
 }
-template <int P, typename Get>
-[[gnu::always_inline]] inline void fold(const Get& get, F32 (&sums)[P]) {
-  Folded<P> low = fold_quarter<P>(get, 0);
-  low = folded<add_halves_2>(low, fold_quarter<P>(get, 1));
-  Folded<P> high = fold_quarter<P>(get, 2);
-  high = folded<add_halves_2>(high, fold_quarter<P>(get, 3));
-#pragma GCC unroll 4
-  for (int p = 0; p < P; ++p) sums[p].v = add_halves_1(low.of[p].v, high.of[p].v);
-}
-
-// Rows four at a time, one in each quarter, become columns: quarter q of vector i holds element i of each row.
-inline void turn_in_quarters(__m512 (&v)[4]) {
-  const __m512d low = _mm512_castps_pd(_mm512_unpacklo_ps(v[0], v[1])),
-                high = _mm512_castps_pd(_mm512_unpackhi_ps(v[0], v[1]));
-  const __m512d low2 = _mm512_castps_pd(_mm512_unpacklo_ps(v[2], v[3])),
-                high2 = _mm512_castps_pd(_mm512_unpackhi_ps(v[2], v[3]));
-  v[0] = _mm512_castpd_ps(_mm512_unpacklo_pd(low, low2)), v[1] = _mm512_castpd_ps(_mm512_unpackhi_pd(low, low2));
-  v[2] = _mm512_castpd_ps(_mm512_unpacklo_pd(high, high2)), v[3] = _mm512_castpd_ps(_mm512_unpackhi_pd(high, high2));
-}
-// Lane r of vector i becomes p[r * stride + i].
-inline void load_columns(const float* p, std::int64_t stride, F32 (&v)[4]) {
-  __m512 rows[4];
-#pragma GCC unroll 4
-  for (int r = 0; r < 4; ++r) {
-    const auto row = [&](int quarter) { return _mm_loadu_ps(p + (r + 4 * quarter) * stride); };
-    rows[r] = _mm512_broadcast_f32x4(row(0));
-    rows[r] = _mm512_mask_broadcast_f32x4(rows[r], 0x00f0, row(1));
-    rows[r] = _mm512_mask_broadcast_f32x4(rows[r], 0x0f00, row(2));
-    rows[r] = _mm512_mask_broadcast_f32x4(rows[r], 0xf000, row(3));
-  }
-  turn_in_quarters(rows);
-#pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i) v[i].v = rows[i];
+// Lane 4 i + j becomes the sum of quarter i of vector j, halves first, as dot16 ends.
+inline F32 add_halves_of_quarters(const F32 (&v)[4]) {
+  return {add_halves_1(add_halves_2(v[0].v, v[1].v), add_halves_2(v[2].v, v[3].v))};
 }
 
 inline F32 load_f16(const std::uint16_t* p) {
