@@ -4,6 +4,7 @@
 // separate ones.
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <map>
 #include <string>
 #include <tuple>
@@ -168,8 +169,8 @@ class LayerOnDevice {
       const Projection qkv[] = {{q_.get(), {}, at("q")}, {k_.get(), at("bias"), at("k")}, {v_.get(), {}, at("v")}};
       device_.linear(at("normed"), qkv);
     });
-    for (const auto& [name, n] : {std::pair{"q", kHeads}, {"k", kKvHeads}})
-      op([=, this] { device_.rope(heads(name, n), row_tables_.position, at("cosine"), at("sine")); });
+    op([this] { device_.rope(heads("q", kHeads), row_tables_.position, at("cosine"), at("sine")); });
+    op([this] { device_.rope(heads("k", kKvHeads), row_tables_.position, at("cosine"), at("sine")); });
     op([=, this] { device_.kv_write(heads("k", kKvHeads), heads("v", kKvHeads), row_tables_.slot, kv); });
     op([=, this] { device_.attention(heads("q", kHeads), kv, row_tables_, 0.125f, heads("attended", kHeads)); });
     project("attended", *o_, "projected");
