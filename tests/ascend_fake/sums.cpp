@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "numbers.h"
 
@@ -33,22 +34,36 @@ double on_grid(double term, double anchor) {
   return (term + anchor) - anchor;
 }
 
+// Calls each(i, lane) for i in [0, count), ascending within a lane.
+template <typename Each>
+void in_lanes(size_t count, const Each& each) {
+  size_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    for (size_t lane = 0; lane < kLanes; ++lane) each(i + lane, lane);
+  }
+  for (size_t lane = 0; i + lane < count; ++lane) each(i + lane, lane);
+}
+
+// In lanes, because the order makes no difference here.
 template <typename Term>
 float exact_sum(size_t count, const Term& term) {
-  double largest = 0;
-  double probe = 0;  // NaN or infinity, where a term is
-  for (size_t i = 0; i < count; ++i) {
-    largest = std::max(largest, std::fabs(term(i)));
-    probe += term(i) * 0;
-  }
+  double largest[kLanes] = {};
+  double probe[kLanes] = {};  // NaN or infinity, where a term is
+  in_lanes(count, [&](size_t i, size_t lane) {
+    const double magnitude = std::fabs(term(i));
+    largest[lane] = largest[lane] < magnitude ? magnitude : largest[lane];
+    probe[lane] += term(i) * 0;
+  });
+  const double largest_of_all = *std::max_element(largest, largest + kLanes);
   double plain = 0;
-  if (probe != 0 || !std::isfinite(largest)) {
+  if (std::accumulate(probe, probe + kLanes, 0.0) != 0 || !std::isfinite(largest_of_all)) {
     for (size_t i = 0; i < count; ++i) plain += term(i);
     return static_cast<float>(plain);
   }
-  const double anchor = grid(largest);
-  for (size_t i = 0; i < count; ++i) plain += on_grid(term(i), anchor);
-  return static_cast<float>(plain);
+  const double anchor = grid(largest_of_all);
+  double total[kLanes] = {};
+  in_lanes(count, [&](size_t i, size_t lane) { total[lane] += on_grid(term(i), anchor); });
+  return static_cast<float>(std::accumulate(total, total + kLanes, 0.0));
 }
 
 // The piece that comes at this place.
