@@ -122,15 +122,18 @@ inline void multiply_bytes_16(int (&c)[4], std::uint32_t a0, std::uint32_t a1, s
   multiply_bytes_emulated<1>(c, a, &b0, start);
 }
 
-// Sixteen fused multiply-adds, ascending: no card's order.
+// Sixteen fused multiply-adds, ascending: no card's order. Each lane widens what it brings, and none what others bring.
 template <typename Element>
 void multiply_floats(float (&c)[4], const uint4& a, std::uint32_t b0, std::uint32_t b1) {
   struct Fragments {
-    std::uint16_t a[4][2], b[2][2];
+    float a[4][2], b[2][2];
   } mine;
-  const std::uint32_t b[2] = {b0, b1};
-  std::memcpy(mine.a, &a, sizeof mine.a);
-  std::memcpy(mine.b, b, sizeof mine.b);
+  const auto widen = [](std::uint32_t two, float(&to)[2]) {
+    to[0] = Element::widen(static_cast<std::uint16_t>(two));
+    to[1] = Element::widen(static_cast<std::uint16_t>(two >> 16));
+  };
+  widen(a.x, mine.a[0]), widen(a.y, mine.a[1]), widen(a.z, mine.a[2]), widen(a.w, mine.a[3]);
+  widen(b0, mine.b[0]), widen(b1, mine.b[1]);
   const Fragments* all = cuda_on_host::exchanged(mine);
   const int group = static_cast<int>(threadIdx.x & 31u) / 4, pair = static_cast<int>(threadIdx.x & 31u) % 4;
   for (int i = 0; i < 4; ++i) {
@@ -138,8 +141,7 @@ void multiply_floats(float (&c)[4], const uint4& a, std::uint32_t b0, std::uint3
     for (int half = 0; half < 2; ++half)
       for (int t = 0; t < 4; ++t)
         for (int j = 0; j < 2; ++j)
-          c[i] = std::fmaf(Element::widen(all[group * 4 + t].a[2 * half + upper][j]),
-                           Element::widen(all[column * 4 + t].b[half][j]), c[i]);
+          c[i] = std::fmaf(all[group * 4 + t].a[2 * half + upper][j], all[column * 4 + t].b[half][j], c[i]);
   }
 }
 inline constexpr bool kEmulatedMatrices = true;

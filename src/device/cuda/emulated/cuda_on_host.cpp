@@ -175,9 +175,11 @@ void run_fibre() {
   std::abort();  // nobody runs it again
 }
 
-// A stack from which the first switch goes to run_fibre.
-void* fresh_stack(std::byte* stack) {
-  auto top = reinterpret_cast<std::uintptr_t>(stack + kStackBytes) / 64 * 64 - 256;
+// A stack from which the first switch goes to run_fibre. They begin at different distances from a page: else the tops
+// of all would share a few lines of the caches.
+void* fresh_stack(std::byte* stack, std::size_t fibre) {
+  const auto end = reinterpret_cast<std::uintptr_t>(stack + kStackBytes - fibre % 16 * 256);
+  const std::uintptr_t top = end / 64 * 64 - 256;
   auto* const saved = reinterpret_cast<void**>(top);
 #if defined(__aarch64__)
   std::fill_n(saved, 20, nullptr);
@@ -205,7 +207,7 @@ void meet(Barrier& barrier, int expected) {
 void prepare_fibre(std::size_t i) {
   while (block.fibres.size() <= i) block.fibres.push_back(std::make_unique<Fibre>());
   Fibre& fibre = *block.fibres[i];
-  fibre.top = fresh_stack(fibre.stack.get());
+  fibre.top = fresh_stack(fibre.stack.get(), i);
   const auto index = static_cast<unsigned>(i);
   fibre.index = {index % blockDim.x, index / blockDim.x, 0};
   fibre.warp = &block.warps[i / 32];

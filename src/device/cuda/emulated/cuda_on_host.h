@@ -97,7 +97,9 @@ T __shfl_xor_sync(unsigned, T value, int lanes) {
 }
 inline unsigned __reduce_max_sync(unsigned, unsigned value) {
   const unsigned* const all = espalier::cuda_on_host::exchanged(value);
-  return *std::max_element(all, all + 32);
+  unsigned largest = 0;
+  for (int lane = 0; lane < 32; ++lane) largest = std::max(largest, all[lane]);
+  return largest;
 }
 inline unsigned __reduce_add_sync(unsigned, unsigned value) {
   const unsigned* const all = espalier::cuda_on_host::exchanged(value);
