@@ -55,7 +55,7 @@ class ServerNews {
 };
 
 // Nothing waits for anybody: not for an answer, nor for a model that is being read.
-[[noreturn]] void end_at_once(int code) {
+[[noreturn]] void end_server_at_once(int code) {
   std::_Exit(code);
 }
 
@@ -70,9 +70,9 @@ int run_serve(const ServeFlags& flags) {
     if (signals.wait() == ShutdownSignals::Heard::signal) {
       if (!loaded) {
         screen.remark("ended before the model was loaded");
-        end_at_once(0);
+        end_server_at_once(0);
       }
-      if (std::exchange(draining, true)) end_at_once(1);
+      if (std::exchange(draining, true)) end_server_at_once(1);
       server.drain(std::chrono::milliseconds(std::llround(flags.drain_seconds * 1e3)));
     } else if (news.take_ready()) {
       loaded = true;
@@ -88,7 +88,7 @@ int run_serve(const ServeFlags& flags) {
     signals.wake();
   });
   while (!finished)
-    if (signals.wait() == ShutdownSignals::Heard::signal) end_at_once(1);
+    if (signals.wait() == ShutdownSignals::Heard::signal) end_server_at_once(1);
   finishing.join();
   if (const std::exception_ptr failure = news.failure()) std::rethrow_exception(failure);
   return well ? 0 : 1;
