@@ -87,10 +87,7 @@ class RowWeight final : public Weight {
 
 float dot16(const float* a, const float* b, std::int64_t n) {
   float lane[16] = {};
-  std::int64_t i = 0;
-  for (; i + 16 <= n; i += 16)
-    for (std::int64_t l = 0; l < 16; ++l) lane[l] = std::fma(a[i + l], b[i + l], lane[l]);
-  for (std::int64_t l = 0; i + l < n; ++l) lane[l] = std::fma(a[i + l], b[i + l], lane[l]);
+  for (std::int64_t i = 0; i < n; ++i) lane[i % 16] = std::fma(a[i], b[i], lane[i % 16]);
   return add_halves(lane);
 }
 
@@ -278,6 +275,12 @@ class ReferenceDevice final : public Device {
     }
   }
 
+  static float load(ConstView memory, std::int64_t index) {
+    if (memory.type() == DType::f32) return reinterpret_cast<const float*>(memory.data())[index];
+    const std::uint16_t half = reinterpret_cast<const std::uint16_t*>(memory.data())[index];
+    return memory.type() == DType::f16 ? f16_to_f32(half) : bf16_to_f32(half);
+  }
+
   void do_kv_write(ConstView k, ConstView v, ConstView slot, const KvViews& kv) override {
     const std::int64_t width = k.dim(1) * k.dim(2);
     for (std::int64_t r = 0; r < k.dim(0); ++r) {
@@ -327,9 +330,9 @@ class ReferenceDevice final : public Device {
   }
 
   static void load_head(ConstView memory, std::int64_t slot, std::int64_t head, std::vector<float>& out) {
-    const std::int64_t bytes = row_bytes(memory.type(), memory.dim(3));
-    const std::byte* const begin = memory.data() + (slot * memory.dim(2) + head) * bytes;
-    widen_row(memory.type(), {begin, static_cast<std::size_t>(bytes)}, out);
+    const std::int64_t dim = memory.dim(3);
+    const std::int64_t base = (slot * memory.dim(2) + head) * dim;
+    for (std::int64_t i = 0; i < dim; ++i) out[static_cast<std::size_t>(i)] = load(memory, base + i);
   }
 
   // One head of one row over the slots it sees, the first of which has the ordinal `begin`: tile by tile.
