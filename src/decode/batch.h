@@ -144,6 +144,7 @@ class Batch {
     bool lasting = false;  // a round that stayed on the device: the path is in place, and they stay until the next
   };
   void commit(Answer& answer, std::span<const Visit> visits, const RoundFeatures& features);
+  void tell_drafters(Answer& answer, std::int64_t prefix, std::span<const Visit> visits, const RoundFeatures& features);
   void tell_round(Answer& answer, std::span<const Visit> visits);
   Round round(const Answer& answer, std::span<const Visit> visits) const;
   void score_prompt(const PromptPart& part);

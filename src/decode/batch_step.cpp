@@ -194,6 +194,12 @@ void Batch::commit(Answer& answer, std::span<const Visit> visits, const RoundFea
   } else {
     teacher_.commit(answer, visits);
   }
+  if (!answer.drafts.empty()) tell_drafters(answer, prefix, visits, features);
+  publish(answer, PrefixIndex::Tail::keep, After::goes_on);
+}
+
+void Batch::tell_drafters(Answer& answer, std::int64_t prefix, std::span<const Visit> visits,
+                          const RoundFeatures& features) {
   std::vector<std::int32_t> taps;
   for (const Visit& visit : visits) taps.push_back(static_cast<std::int32_t>(features.first_tap + visit.node));
   answer.tell({.begin = prefix,
@@ -203,7 +209,6 @@ void Batch::commit(Answer& answer, std::span<const Visit> visits, const RoundFea
                .hidden = features.hidden,
                .hidden_row = features.first_row + visits.back().node,
                .lasting = features.lasting});
-  publish(answer, PrefixIndex::Tail::keep, After::goes_on);
 }
 
 // Everybody who listens, and the result.
