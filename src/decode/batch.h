@@ -136,6 +136,7 @@ class Batch {
   void run_steps(std::span<Answer* const> answers, std::span<PromptPart> prompts);
   void run_teacher(std::span<Answer* const> answers, std::span<PromptPart> prompts);
   void accept(Answer& answer, const StepOutput& output);
+  void tell_all_told(std::span<Answer* const> answers);
   // What the teacher's step left of a tree's rows.
   struct RoundFeatures {
     ConstView taps, hidden;

@@ -156,6 +156,13 @@ void Batch::run_teacher(std::span<Answer* const> answers, std::span<PromptPart> 
       commit_prompt(part, output);
       if (part.logits) begin_answer(part);
     });
+  tell_all_told(all);
+}
+
+void Batch::tell_all_told(std::span<Answer* const> answers) {
+  guarded(answers, teacher_, [&] {
+    for (const auto& drafter : drafters_) drafter->all_told();
+  });
 }
 
 // Walks the verified tree, commits the path and tells everybody.
