@@ -232,6 +232,14 @@ class Bench(unittest.TestCase):
     def calls(self, name):
         return [json.loads(line) for line in (self.folder / f"{name}.log").read_text().splitlines()]
 
+    def test_users_of_one_batch_are_measured_where_they_are_asked_for(self):
+        def users(*flags):
+            figures = self.bench("--draft", "none", *flags)[0]["figures"]
+            return [(figure["rows"], figure["context"]) for figure in figures if figure["name"] == "users_step"]
+
+        self.assertEqual(users("--users", "5,1,5"), [(1, 128), (5, 128)])
+        self.assertEqual(users(), [])
+
     def test_json_has_every_promised_field(self):
         answer, errors = self.bench("--draft", "ngram")
         self.assertEqual(errors, "")

@@ -82,6 +82,11 @@ class TextOfAHead {
 
   bool reused(DraftedText& text) { return text.reused(tokens_); }
   void commit(DraftedText& text, std::int64_t begin, std::int64_t end) { text.commit(tokens_, features_, begin, end); }
+  // One position more of each, in one step.
+  void commit_together(const std::vector<DraftedText*>& texts) {
+    for (DraftedText* text : texts) text->commit_with_others(tokens_, features_, text->length(), text->length() + 1);
+    drafter_.all_told();
+  }
   // By steps of other lengths, `steps` in turn, up to `end`.
   void commit_by(DraftedText& text, const std::vector<std::int64_t>& steps, std::int64_t end) {
     for (std::size_t i = 0; text.length() < end; ++i)
@@ -227,6 +232,26 @@ TEST_P(RestingHead, WakesAsOneThatStartsColdWhereItsMemoryOfTheTextBegins) {
   expect_replays(*device_);
 }
 
+TEST_P(RestingHead, WhoRestsInCompanyRemembersWhatIsHisOwn) {
+  std::vector<DraftedText> texts;
+  for (int i = 0; i < 4; ++i) texts.push_back(text_.text());
+  std::vector<DraftedText*> all;
+  for (DraftedText& text : texts) {
+    text.rest(true);
+    text_.commit(text, 0, 3 + 9 * std::ssize(all));
+    all.push_back(&text);
+  }
+  for (int i = 0; i < 45; ++i) text_.commit_together(all);
+  for (DraftedText* text : all) text->rest(false);
+  const std::vector<Guesses> guesses = text_.guess(all);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const std::int64_t length = 48 + 9 * static_cast<std::int64_t>(i);
+    expect_said(guesses[i], length - kRemembered + 1, length);
+    text_.release(texts[i]);
+  }
+  expect_replays(*device_);
+}
+
 // Commits, rests, rounds, and texts that go on with others' blocks, in any order. What is said to be written is what
 // one that never rests has written there.
 TEST_P(RestingHead, WhatIsSaidToBeWrittenIsInAnyOrderOfThings) {
@@ -311,6 +336,18 @@ TEST_F(CountedHead, AtRestCopiesTheTapsOfEveryPositionAndComputesNothing) {
     EXPECT_EQ(ops_of([&] { text_.commit(text, text.length(), text.length() + 1); }), 1);
   EXPECT_EQ(ops_of([&] { text.settle(); }), 0);
   EXPECT_EQ(text_.written_from(text, text.length()), text.length()) << "nothing";
+}
+
+TEST_F(CountedHead, AtRestOfManySequencesTakesAnOpOrTwoForAll) {
+  std::vector<DraftedText> texts;
+  for (int i = 0; i < 5; ++i) texts.push_back(text_.text());
+  std::vector<DraftedText*> all;
+  for (DraftedText& text : texts) {
+    text.rest(true);
+    text_.commit(text, 0, 10 + 7 * std::ssize(all));
+    all.push_back(&text);
+  }
+  for (int i = 0; i < 50; ++i) EXPECT_LE(ops_of([&] { text_.commit_together(all); }), 2);
 }
 
 TEST_F(CountedHead, AwakeCopiesTooUntilTheRingIsFull) {

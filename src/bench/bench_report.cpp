@@ -182,6 +182,16 @@ std::string loop_text(const BenchResult& result) {
               fmt::format("{:.1f} tokens/s", static_cast<double>(sizes.prefill) / prompt.median));
 }
 
+std::string users_text(const BenchResult& result) {
+  std::string text;
+  for (std::int64_t users : result.sizes.users) {
+    const Spread step = find_figure(result.figures, "users_step", users, result.sizes.prompt)->spread();
+    text += line(fmt::format("a step of {} user{}", users, users == 1 ? "" : "s"), step,
+                 fmt::format("{:.1f} tokens/s in all", static_cast<double>(users) / step.median));
+  }
+  return text;
+}
+
 std::string rounds_text(const BenchResult& result) {
   if (result.draft == "none") return "";
   std::string text = fmt::format("\na round with drafts by {}, {:.1f} rows\n", result.draft, result.draft_rows);
@@ -316,8 +326,8 @@ std::string bench_text(const BenchResult& result) {
   std::string text =
       fmt::format("{}\ndevice {} ({}), {} thread{}, KV {}; median [quartiles] of {}\n", result.model, result.device,
                   result.isa, result.threads, result.threads == 1 ? "" : "s", result.kv, result.repeats);
-  return text + steps_text(result) + loop_text(result) + rounds_text(result) + host_text(result) + shares_text(result) +
-         memory_text(result) + peers_text(result);
+  return text + steps_text(result) + loop_text(result) + users_text(result) + rounds_text(result) + host_text(result) +
+         shares_text(result) + memory_text(result) + peers_text(result);
 }
 
 }  // namespace espalier

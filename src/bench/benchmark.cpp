@@ -111,6 +111,8 @@ class Benchmark {
     add_by_ops("plain_decoding", 0, sizes.prompt, [this] { return loop_.plain_decoding_by_ops(); });
     add("prefill", sizes.prefill, 0, [this] { return loop_.prefill(); });
     add_duel({.prompt = sizes.prefill});
+    for (std::int64_t users : sizes.users)
+      add("users_step", users, sizes.prompt, [=, this] { return loop_.users_step(users); });
   }
 
   void add_plain_decoding(std::int64_t prompt, std::int64_t depth) {

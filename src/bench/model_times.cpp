@@ -15,6 +15,7 @@ namespace espalier {
 namespace {
 
 constexpr std::int64_t kDraftedAnswer = 64;
+constexpr std::int64_t kUserSteps = 64;
 constexpr std::int64_t kRepeatedTokens = 24;  // prompts repeat themselves, so that n-grams find something
 
 std::int32_t made_up_token(std::uint64_t seed, std::int64_t position, std::int64_t vocabulary) {
@@ -102,6 +103,7 @@ BenchSizes cut_to_context(BenchSizes sizes, std::int64_t context) {
   if (room < 1) input_error("--rows: a step of {} rows does not fit the context of {}", sizes.most_rows(), context);
   for (std::int64_t& length : sizes.contexts) length = cut("context", length, room, sizes.cuts);
   sort_and_thin(sizes.contexts);
+  sort_and_thin(sizes.users);
   sizes.prefill = cut("prefill", sizes.prefill, context, sizes.cuts);
   sizes.prompt = cut("prompt", sizes.prompt, std::max<std::int64_t>(1, context / 2), sizes.cuts);
   sizes.answer = cut("answer", sizes.answer, context - sizes.prompt, sizes.cuts);
@@ -285,13 +287,17 @@ LoopBench::LoopBench(const OpenEngine& engine, const Drafting* drafting, const B
         drafting->speculation());
 }
 
+std::vector<std::int32_t> LoopBench::prompt(std::int64_t length, std::int32_t first) const {
+  std::vector<std::int32_t> tokens(static_cast<std::size_t>(length));
+  for (std::int64_t i = 0; i < length; ++i)
+    tokens[static_cast<std::size_t>(i)] = made_up_token(4, i % kRepeatedTokens, engine_->model->config().vocabulary);
+  tokens[0] = first;
+  return tokens;
+}
+
 GenerateResult LoopBench::generate(Batch& decoder, std::int64_t prompt, std::int64_t answer, GenerateEvents events) {
-  const std::int64_t vocabulary = engine_->model->config().vocabulary;
-  std::vector<std::int32_t> tokens(static_cast<std::size_t>(prompt));
-  for (std::int64_t i = 0; i < prompt; ++i)
-    tokens[static_cast<std::size_t>(i)] = made_up_token(4, i % kRepeatedTokens, vocabulary);
-  tokens[0] = next_prompt_;
-  next_prompt_ = static_cast<std::int32_t>((next_prompt_ + 1) % vocabulary);
+  const std::vector<std::int32_t> tokens = this->prompt(prompt, next_prompt_);
+  next_prompt_ = static_cast<std::int32_t>((next_prompt_ + 1) % engine_->model->config().vocabulary);
   events.cancelled = cancelled_;
   return decoder.generate({.prompt = tokens, .options = {.max_tokens = answer}, .events = events, .cache = false});
 }
@@ -333,6 +339,48 @@ RoundSample LoopBench::round() {
                        &sum.trace, &sum.rows})
     *part /= std::max(1.0, rounds);
   return sum;
+}
+
+std::int64_t LoopBench::user_steps() const {
+  return std::min(sizes_.answer, kUserSteps);
+}
+
+// With room for the prompts, which are read once and found again, and for what is written behind them.
+Batch& LoopBench::batch_of(std::int64_t users) {
+  std::unique_ptr<Batch>& batch = of_users_[users];
+  if (batch == nullptr) {
+    DecoderOptions options = decoder_options(*engine_, sizes_.prompt + user_steps());
+    options.parallel = static_cast<int>(users);
+    options.cache_positions = 3 * users * whole_blocks(options.context);
+    batch = std::make_unique<Batch>(*engine_->model, options);
+    submit_users(*batch, users, 1);
+    while (batch->step() && !cancelled_()) {
+    }
+    users_step(users);  // warms up
+  }
+  return *batch;
+}
+
+void LoopBench::submit_users(Batch& batch, std::int64_t users, std::int64_t answer) const {
+  for (std::int64_t user = 0; user < users; ++user) {
+    const auto first = static_cast<std::int32_t>(user % engine_->model->config().vocabulary);
+    batch.submit({.prompt = prompt(sizes_.prompt, first),
+                  .options = {.max_tokens = answer},
+                  .events = {.cancelled = cancelled_}});
+  }
+}
+
+// All of them join in one step, since all but the last token of their prompts is known, and leave in one.
+double LoopBench::users_step(std::int64_t users) {
+  Batch& batch = batch_of(users);
+  submit_users(batch, users, user_steps() + 1);
+  batch.step();
+  const std::int64_t before = batch.statistics().answer_tokens;
+  const double begin = steady_seconds();
+  while (batch.step()) {
+  }
+  const double steps = static_cast<double>(batch.statistics().answer_tokens - before) / static_cast<double>(users);
+  return (steady_seconds() - begin) / std::max(1.0, steps);
 }
 
 }  // namespace espalier

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -22,9 +23,10 @@ struct BenchSizes {
   std::vector<std::int64_t> rows = {1, 2, 4, 8, 16, 32, 64};
   std::vector<std::int64_t> contexts = {128, 1024, 4096};
   std::int64_t prefill = 512;
-  std::int64_t prompt = 128;           // of plain decoding
-  std::int64_t answer = 128;           // tokens behind it
-  std::vector<std::string> cuts = {};  // what was cut, one line each
+  std::int64_t prompt = 128;             // of plain decoding
+  std::int64_t answer = 128;             // tokens behind it
+  std::vector<std::int64_t> users = {};  // of one batch, who decode together behind a prompt of that length
+  std::vector<std::string> cuts = {};    // what was cut, one line each
 
   std::int64_t most_rows() const;
 };
@@ -105,8 +107,14 @@ class LoopBench {
   double plain_decoding(std::int64_t prompt);  // one token, the mean over an answer behind so many
   OpSample plain_decoding_by_ops();            // such an answer behind sizes.prompt tokens, without its first token
   RoundSample round();                         // with drafts
+  // A step in which so many users decode greedily, each behind a prompt of his own.
+  double users_step(std::int64_t users);
 
  private:
+  std::vector<std::int32_t> prompt(std::int64_t length, std::int32_t first) const;
+  std::int64_t user_steps() const;
+  Batch& batch_of(std::int64_t users);
+  void submit_users(Batch& batch, std::int64_t users, std::int64_t answer) const;
   GenerateResult generate(Batch& decoder, std::int64_t prompt, std::int64_t answer, GenerateEvents events);
 
   const OpenEngine* engine_;
@@ -114,6 +122,7 @@ class LoopBench {
   std::function<bool()> cancelled_;
   Batch plain_;
   std::unique_ptr<Batch> drafted_;
+  std::map<std::int64_t, std::unique_ptr<Batch>> of_users_;
   std::int32_t next_prompt_ = 0;  // every prompt begins with another token: nothing is left in the cache
 };
 

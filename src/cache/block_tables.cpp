@@ -59,8 +59,9 @@ BlockTables::BlockTables(const TablesShape& shape)
       block_count_(checked_count(std::ssize(padding_blocks_) + pool_factor(shape) * home_limit_, shape.block_size)),
       pool_(std::ssize(padding_blocks_), block_count_ - std::ssize(padding_blocks_)),
       references_(static_cast<std::size_t>(block_count_)),
-      published_(static_cast<std::size_t>(block_count_)) {
-  freed_.reserve(static_cast<std::size_t>(block_count_));
+      published_(static_cast<std::size_t>(block_count_)),
+      place_in_shared_(static_cast<std::size_t>(block_count_)) {
+  for (auto* list : {&freed_, &shared_}) list->reserve(static_cast<std::size_t>(block_count_));
 }
 
 std::int64_t BlockTables::blocks_for(std::int64_t positions) const {
@@ -137,13 +138,16 @@ std::int32_t BlockTables::take() {
 
 void BlockTables::hold(std::int32_t block) {
   check(references(block) > 0 || published(block), "BlockTables: block {}, which is free, cannot be shared", block);
-  if (references_[static_cast<std::size_t>(block)]++ == 0) --cached_;
+  if (references_[static_cast<std::size_t>(block)]++ > 0) return;
+  --cached_;
+  list_shared(block);
 }
 
 void BlockTables::let_go(std::int32_t block) {
   if (--references_[static_cast<std::size_t>(block)] > 0) return;
   if (published(block)) {
     ++cached_;
+    unlist_shared(block);
   } else {
     --home_blocks_;
     give_back(block);
@@ -164,6 +168,20 @@ void BlockTables::publish(std::int32_t block) {
   check(references(block) > 0 && !published(block), "BlockTables: block {} cannot be published: {}", block,
         published(block) ? "it is" : "nobody holds it");
   published_[static_cast<std::size_t>(block)] = true;
+  list_shared(block);
+}
+
+void BlockTables::list_shared(std::int32_t block) {
+  place_in_shared_[static_cast<std::size_t>(block)] = static_cast<std::int32_t>(shared_.size());
+  shared_.push_back(block);
+}
+
+// The last one takes its place.
+void BlockTables::unlist_shared(std::int32_t block) {
+  const std::int32_t place = place_in_shared_[static_cast<std::size_t>(block)];
+  shared_[static_cast<std::size_t>(place)] = shared_.back();
+  place_in_shared_[static_cast<std::size_t>(shared_.back())] = place;
+  shared_.pop_back();
 }
 
 void BlockTables::evict(std::int32_t block) {
@@ -252,12 +270,19 @@ std::optional<SequenceId> BlockTables::begin(SequenceId id, std::int64_t rows, s
   const std::int64_t more = static_cast<std::int64_t>(all_blocks - old_blocks) + std::ssize(not_writable);
   if (home_blocks_ + more > home_limit_) return std::nullopt;
 
-  OpenBranch opening{.sequence = id, .prefix = opened.length, .rows = rows};
-  opening.home.reserve(all_blocks);
-  opening.table.reserve(all_blocks);
-  opening.copies.reserve(2 * all_blocks);
-  OpenBranch& branch = branches_.emplace(next_id_, std::move(opening)).first->second;
-  branch.home = opened.blocks;
+  OpenBranch& branch = new_branch();
+  try {
+    branch.home.reserve(all_blocks);
+    branch.table.reserve(all_blocks);
+    branch.copies.reserve(replicates() ? 2 * all_blocks : not_writable.size());
+  } catch (...) {
+    branches_.erase(next_id_);
+    throw;
+  }
+  branch.sequence = id;
+  branch.prefix = opened.length;
+  branch.rows = rows;
+  branch.home.assign(opened.blocks.begin(), opened.blocks.end());
   home_blocks_ += more;
   for (std::size_t index : not_writable) {
     branch.home[index] = take();
@@ -268,6 +293,16 @@ std::optional<SequenceId> BlockTables::begin(SequenceId id, std::int64_t rows, s
   if (replicates()) replicate(branch, opened.blocks);
   opened.branch = next_id_;
   return next_id_++;
+}
+
+// With the memory of one that was closed, where there is one: rounds open and close branches all the time.
+BlockTables::OpenBranch& BlockTables::new_branch() {
+  closed_.reserve(branches_.size() + closed_.size() + 1);
+  if (closed_.empty()) return branches_.emplace(next_id_, OpenBranch()).first->second;
+  closed_.back().key() = next_id_;
+  OpenBranch& branch = branches_.insert(std::move(closed_.back())).position->second;
+  closed_.pop_back();
+  return branch;
 }
 
 // The committed slots of block `index` go from one to the other.
@@ -309,9 +344,14 @@ void BlockTables::commit(SequenceId id, std::int64_t length) {
   const OpenBranch& open = branch(id);
   check(length >= open.prefix && length <= open.positions(), "BlockTables: commit {} of {} to {} positions", length,
         open.prefix, open.positions());
-  const std::vector<std::int32_t>& home = open.fresh.empty() ? open.home : open.fresh;
-  std::vector<std::int32_t> blocks(home.begin(), home.begin() + blocks_for(length));
+  const std::span<const std::int32_t> home = open.fresh.empty() ? open.home : open.fresh;
+  const auto committed = home.first(static_cast<std::size_t>(blocks_for(length)));
   Sequence& changed = sequence(open.sequence);
+  if (std::ranges::equal(committed, changed.blocks)) {
+    changed.length = length;
+    return close(id, changed.blocks);
+  }
+  std::vector<std::int32_t> blocks(committed.begin(), committed.end());
   changed.blocks.swap(blocks);
   changed.length = length;
   close(id, blocks);
@@ -324,8 +364,8 @@ void BlockTables::roll_back(SequenceId id) {
 // Ends a branch: what was held for it and for its sequence, which had these blocks before, is let go where the sequence
 // does not have it now. Takes no memory, so it cannot fail.
 void BlockTables::close(SequenceId id, std::span<const std::int32_t> before) {
-  const OpenBranch closed = std::move(open_branch(id));
-  branches_.erase(id);
+  closed_.push_back(branches_.extract(id));
+  OpenBranch& closed = closed_.back().mapped();
   Sequence& changed = sequence(closed.sequence);
   changed.branch.reset();
   const std::span<const std::int32_t> after = changed.blocks;
@@ -343,6 +383,8 @@ void BlockTables::close(SequenceId id, std::span<const std::int32_t> before) {
     if (!holds(before, i, closed.home[i]) && !holds(after, i, closed.home[i])) let_go(closed.home[i]);
   for (std::size_t i = 0; i < before.size(); ++i)
     if (!holds(after, i, before[i])) let_go(before[i]);
+  for (auto* list : {&closed.home, &closed.table, &closed.fresh}) list->clear();
+  closed.copies.clear();
 }
 
 // --- conservation ---------------------------------------------------------------------------------------------------
@@ -371,17 +413,21 @@ void BlockTables::check_conservation() const {
     census.fill(apart_from(open.table, open.home), SlotUse::speculative);
     census.fill(apart_from(open.fresh, open.home), SlotUse::speculative);
   }
-  std::int64_t cached = 0;
+  std::int64_t cached = 0, shared = 0;
   for (std::int32_t block = 0; block < block_count_; ++block) {
     check(held[static_cast<std::size_t>(block)] == references(block),
           "KV blocks: block {} is held {} times, counted {}", block, held[static_cast<std::size_t>(block)],
           references(block));
     if (references(block) > 0) census.fill(std::span(&block, 1), SlotUse::free);
+    shared += references(block) > 0 && published(block) ? 1 : 0;
     if (references(block) > 0 || !published(block)) continue;
     census.claim(std::span(&block, 1), SlotUse::cached);
     ++cached;
   }
   check(cached == cached_, "KV blocks: {} are cached, counted {}", cached, cached_);
+  check(shared == std::ssize(shared_) &&
+            std::ranges::all_of(shared_, [&](std::int32_t block) { return references(block) > 0 && published(block); }),
+        "KV blocks: {} are published and held, {} are listed", shared, shared_.size());
   census.check_complete();
 }
 

@@ -75,6 +75,8 @@ class BlockTables {
   // -----------------------------------------------------------------------------------------
   std::int32_t references(std::int32_t block) const { return references_.at(static_cast<std::size_t>(block)); }
   bool published(std::int32_t block) const { return published_.at(static_cast<std::size_t>(block)); }
+  // Those that are published and held by somebody, in no order.
+  std::span<const std::int32_t> shared_blocks() const { return shared_; }
   // Nobody writes it from now on. Held, and not published yet.
   void publish(std::int32_t block);
   // It is free again. Published, and nobody holds it.
@@ -146,7 +148,10 @@ class BlockTables {
   void give_back(std::int32_t block);
   void add_copy(OpenBranch& branch, std::int32_t from, std::int32_t to, std::size_t index) const;
   void replicate(OpenBranch& branch, std::span<const std::int32_t> committed);
+  OpenBranch& new_branch();
   void close(SequenceId id, std::span<const std::int32_t> before);
+  void list_shared(std::int32_t block);
+  void unlist_shared(std::int32_t block);
 
   // Fixed by the constructor.
   TablesShape shape_;
@@ -155,13 +160,16 @@ class BlockTables {
   std::int64_t block_count_;
 
   BlockPool pool_;
-  std::vector<std::int32_t> references_;  // by block
-  std::vector<bool> published_;           // likewise
-  std::int64_t home_blocks_ = 0;          // held or cached, without copies of branches and fresh ones
+  std::vector<std::int32_t> references_;       // by block
+  std::vector<bool> published_;                // likewise
+  std::vector<std::int32_t> shared_;           // published and held
+  std::vector<std::int32_t> place_in_shared_;  // by block, of those
+  std::int64_t home_blocks_ = 0;               // held or cached, without copies of branches and fresh ones
   std::int64_t cached_ = 0;
   std::vector<std::int32_t> freed_;
   std::unordered_map<SequenceId, Sequence> sequences_;
   std::unordered_map<SequenceId, OpenBranch> branches_;
+  std::vector<std::unordered_map<SequenceId, OpenBranch>::node_type> closed_;  // their memory, for others
   SequenceId next_id_ = 0;
 };
 

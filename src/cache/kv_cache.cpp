@@ -18,11 +18,12 @@ TablesShape tables_shape(const Device& device, const KvShape& shape, std::int64_
 }
 
 void check_segment(std::span<const std::int32_t> positions, std::int64_t prefix, std::int64_t extent) {
+  for (std::size_t j = 0; j < positions.size(); ++j)
+    check(positions[j] >= prefix && positions[j] < extent,
+          "Branch: entry {} of a path is position {}, expected one in [{}, {})", j, positions[j], prefix, extent);
+  if (std::ranges::is_sorted(positions, std::ranges::less_equal())) return;
   std::vector<bool> taken(static_cast<std::size_t>(extent - prefix));
-  for (std::size_t j = 0; j < positions.size(); ++j) {
-    const std::int32_t p = positions[j];
-    check(p >= prefix && p < extent, "Branch: entry {} of a path is position {}, expected one in [{}, {})", j, p,
-          prefix, extent);
+  for (const std::int32_t p : positions) {
     check(!taken[static_cast<std::size_t>(p - prefix)], "Branch: position {} is twice in a path", p);
     taken[static_cast<std::size_t>(p - prefix)] = true;
   }
@@ -165,9 +166,7 @@ std::optional<Branch> KvCache::begin(SequenceId sequence, std::int64_t rows, std
   if (!id) return std::nullopt;
   try {
     copy_blocks(tables_.branch(*id).copies);
-    pending_.emplace(*id, Pending{.kept = std::vector(memories_.size(), KeptRows{.to = prefix}),
-                                  .moving = {},
-                                  .calls_done = std::vector<std::int64_t>(memories_.size())});
+    add_pending(*id, prefix);
   } catch (...) {
     tables_.roll_back(*id);
     operation_done();
@@ -176,6 +175,23 @@ std::optional<Branch> KvCache::begin(SequenceId sequence, std::int64_t rows, std
   ++counts_.branches;
   operation_done();
   return Branch(*this, *id, prefix, rows);
+}
+
+// With the memory of one that is over, where there is one.
+void KvCache::add_pending(SequenceId id, std::int64_t prefix) {
+  closed_.reserve(pending_.size() + closed_.size() + 1);
+  if (closed_.empty())
+    pending_.emplace(id, Pending());
+  else {
+    closed_.back().key() = id;
+    pending_.insert(std::move(closed_.back()));
+    closed_.pop_back();
+  }
+  Pending& pending = pending_.at(id);
+  pending.kept.resize(memories_.size());
+  for (KeptRows& rows : pending.kept) rows.to = prefix, rows.from.clear();
+  pending.moving.clear();
+  pending.calls_done.assign(memories_.size(), 0);
 }
 
 void KvCache::commit_length(Branch& handle, std::int64_t n) {
@@ -205,9 +221,12 @@ void KvCache::commit_segment(Branch& handle, std::span<const std::int32_t> segme
   // Where a branch is shared, rows move in place. No later pair reads a slot that an earlier one has written, as the
   // mover wants: for i < j, target i = prefix + i <= segment[i] < segment[j] = source j. From a copy, which stays as it
   // is, a failed move may be made again, or another one.
+  if (shared()) {
+    pending.moving.assign(segment.begin(), segment.end());
+    return move_and_close(handle, segment, pending.calls_done);
+  }
   std::vector<std::int64_t> from_a_copy(memories_.size());
-  if (shared()) pending.moving.assign(segment.begin(), segment.end());
-  move_and_close(handle, segment, shared() ? std::span(pending.calls_done) : std::span(from_a_copy));
+  move_and_close(handle, segment, from_a_copy);
 }
 
 // Into fresh blocks; until they are all there the old ones are what counts.
@@ -230,7 +249,8 @@ void KvCache::move_and_close(Branch& handle, std::span<const std::int32_t> segme
                              std::span<std::int64_t> calls_done) {
   const BlockTables::OpenBranch& open = tables_.branch(handle.id_);
   std::vector<KeptRows>& kept = pending_.at(handle.id_).kept;
-  kept[0] = {.to = handle.prefix_, .from = {segment.begin(), segment.end()}};
+  kept[0].to = handle.prefix_;
+  kept[0].from.assign(segment.begin(), segment.end());
   const std::int64_t length = kept[0].end();
   const std::vector<std::int32_t>& home = open.fresh.empty() ? open.home : open.fresh;
   const auto target = std::span(home).first(static_cast<std::size_t>(tables_.blocks_for(length)));
@@ -256,7 +276,7 @@ void KvCache::roll_back(Branch& handle) {
 }
 
 void KvCache::close(Branch& handle, SequenceId sequence) {
-  pending_.erase(handle.id_);
+  closed_.push_back(pending_.extract(handle.id_));
   handle.cache_ = nullptr;
   discard_tail(sequence);
   operation_done();
@@ -266,6 +286,7 @@ void KvCache::close(Branch& handle, SequenceId sequence) {
 
 // The slots behind the last position, unless somebody else holds them.
 void KvCache::discard_tail(SequenceId sequence) {
+  if (!device_->hears_discards()) return;
   const std::int64_t used = length(sequence) % block_size();
   if (used == 0 || !tables_.writable(blocks(sequence).back())) return;
   for (const auto& memory : memories_)

@@ -148,6 +148,7 @@ class KvCache {
   };
 
   bool shared() const { return options_.strategy == CacheStrategy::shared; }
+  void add_pending(SequenceId id, std::int64_t prefix);
   void copy_blocks(std::span<const BlockCopy> copies);
   void commit_length(Branch& handle, std::int64_t n);
   void commit_path(Branch& handle, std::span<const std::int32_t> positions);
@@ -163,8 +164,9 @@ class KvCache {
   KvOptions options_;
   BlockTables tables_;
   std::vector<std::unique_ptr<KvMemory>> memories_;
-  std::unordered_map<SequenceId, Pending> pending_;  // by open branch
-  std::vector<std::int32_t> freed_;                  // by the last operation
+  std::unordered_map<SequenceId, Pending> pending_;                         // by open branch
+  std::vector<std::unordered_map<SequenceId, Pending>::node_type> closed_;  // their memory, for others
+  std::vector<std::int32_t> freed_;                                         // by the last operation
   KvCounts counts_;
 };
 

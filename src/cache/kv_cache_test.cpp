@@ -15,6 +15,7 @@
 #include "cache/testing/cache_harness.h"
 #include "device/checked/expect_violation.h"
 #include "device/conformance/random_values.h"
+#include "device/passing_device.h"
 #include "device/reference/reference_device.h"
 
 namespace espalier {
@@ -367,6 +368,24 @@ TEST_P(KvCacheTest, ASequenceThatFillsTheCacheCommitsByAnyAscendingPathAndByAnyA
 }
 
 // --- discarded slots ------------------------------------------------------------------------------------------------
+
+// As on most devices. With many layers it would be most of what a commit does.
+TEST(KvCacheDiscards, ADeviceThatDoesNotHearThemIsToldNone) {
+  class Deaf final : public PassingDevice {
+    using PassingDevice::PassingDevice;
+    bool hears_discards() const override { return false; }
+    void do_discard(View) override { ADD_FAILURE() << "a discard that nobody hears"; }
+  };
+  const auto reference = make_reference_device();
+  Deaf device(*reference);
+  KvCache cache(device, {.layers = 2, .kv_heads = 1, .head_size = 8, .block_size = 4}, 32);
+  const SequenceId sequence = cache.create();
+  cache.begin(sequence, 7)->commit_length(5);
+  cache.begin(sequence, 3)->rollback();
+  cache.truncate(sequence, 2);
+  cache.release(sequence);
+  cache.check_conservation();
+}
 
 // On a checked device, reading what nobody owns any more is a violation.
 TEST_P(KvCacheTest, SlotsThatAreNoLongerUsedAreDiscarded) {

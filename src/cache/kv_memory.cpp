@@ -153,6 +153,7 @@ void KvMemory::note_freed(std::span<const std::int32_t> blocks) {
 }
 
 void KvMemory::discard(std::int64_t first_slot, std::int64_t count) {
+  if (!device_->hears_discards()) return;
   for (const KvViews& layer : layers_)
     for (const View& memory : {layer.k, layer.v})
       device_->discard(

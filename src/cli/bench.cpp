@@ -66,6 +66,10 @@ Command add_bench(CLI::App& app) {
       ->delimiter(',')
       ->check(CLI::Range(1, 1 << 20))
       ->type_name("N,N,...");
+  command->add_option("--users", flags->sizes.users, "users of one batch who decode together; without it none")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 1024))
+      ->type_name("N,N,...");
   command->add_option("--repeat", flags->repeats, "samples of each figure, interleaved")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str()

@@ -136,6 +136,7 @@ class Batch {
   void run_steps(std::span<Answer* const> answers, std::span<PromptPart> prompts);
   void run_teacher(std::span<Answer* const> answers, std::span<PromptPart> prompts);
   void accept(Answer& answer, const StepOutput& output);
+  void tell_all_told(std::span<Answer* const> answers);
   // What the teacher's step left of a tree's rows.
   struct RoundFeatures {
     ConstView taps, hidden;
@@ -144,6 +145,7 @@ class Batch {
     bool lasting = false;  // a round that stayed on the device: the path is in place, and they stay until the next
   };
   void commit(Answer& answer, std::span<const Visit> visits, const RoundFeatures& features);
+  void tell_drafters(Answer& answer, std::int64_t prefix, std::span<const Visit> visits, const RoundFeatures& features);
   void tell_round(Answer& answer, std::span<const Visit> visits);
   Round round(const Answer& answer, std::span<const Visit> visits) const;
   void score_prompt(const PromptPart& part);

@@ -48,6 +48,7 @@ void Batch::learn_lateness(double seconds) {
 
 BatchPlan Batch::plan() const {
   std::vector<SequenceState> states;
+  states.reserve(answers_.size());
   std::vector<PromptState> prompts;  // of those before
   const bool admits = running() < parallel_;
   int looked_up = 0;
@@ -75,6 +76,8 @@ std::vector<double> Batch::step_seconds() const {
     if (answer->phase == AnswerPhase::decoding) ++decoding, positions += answer->length;
     if (answer->phase == AnswerPhase::prompt) longest = std::max(longest, answer->length);
   }
+  // Nobody reads a prompt: then nobody asks.
+  if (decoding == std::ssize(answers_)) return std::vector<double>(static_cast<std::size_t>(choices_.step_rows));
   std::vector<double> seconds = budget_.step_seconds(decoding > 0 ? positions / decoding : longest);
   const std::vector<double> read = budget_.step_seconds(longest);
   for (auto row = static_cast<std::size_t>(decoding); row < seconds.size(); ++row) {

@@ -114,6 +114,7 @@ void Batch::run_resident(std::span<Answer* const> answers) {
   for (std::size_t s = 0; s < answers.size(); ++s)
     if (verdicts[s].outcome == RowState::decided)
       guarded(*answers[s], teacher_, [&] { accept_resident(*answers[s], verdicts[s], static_cast<std::int64_t>(s)); });
+  tell_all_told(answers);
   if (!undecided.empty()) run_teacher(undecided, {});
   std::vector<Answer*> left;
   for (Answer* answer : answers)

@@ -156,6 +156,13 @@ void Batch::run_teacher(std::span<Answer* const> answers, std::span<PromptPart> 
       commit_prompt(part, output);
       if (part.logits) begin_answer(part);
     });
+  tell_all_told(all);
+}
+
+void Batch::tell_all_told(std::span<Answer* const> answers) {
+  guarded(answers, teacher_, [&] {
+    for (const auto& drafter : drafters_) drafter->all_told();
+  });
 }
 
 // Walks the verified tree, commits the path and tells everybody.
@@ -194,6 +201,12 @@ void Batch::commit(Answer& answer, std::span<const Visit> visits, const RoundFea
   } else {
     teacher_.commit(answer, visits);
   }
+  if (!answer.drafts.empty()) tell_drafters(answer, prefix, visits, features);
+  publish(answer, PrefixIndex::Tail::keep, After::goes_on);
+}
+
+void Batch::tell_drafters(Answer& answer, std::int64_t prefix, std::span<const Visit> visits,
+                          const RoundFeatures& features) {
   std::vector<std::int32_t> taps;
   for (const Visit& visit : visits) taps.push_back(static_cast<std::int32_t>(features.first_tap + visit.node));
   answer.tell({.begin = prefix,
@@ -203,7 +216,6 @@ void Batch::commit(Answer& answer, std::span<const Visit> visits, const RoundFea
                .hidden = features.hidden,
                .hidden_row = features.first_row + visits.back().node,
                .lasting = features.lasting});
-  publish(answer, PrefixIndex::Tail::keep, After::goes_on);
 }
 
 // Everybody who listens, and the result.

@@ -4,7 +4,8 @@
 // Nothing it says can change the text: a wrong guess costs time, a right one saves some.
 //
 // The loop calls, for each sequence: reused() and committed() as it grows; then in each round begin_round(), the
-// drafter's expand() once per level, end_round(), committed(); and settle() before it goes on in blocks of others, or
+// drafter's expand() once per level, end_round(), committed() and, when all in the step have heard, the drafter's
+// all_told(); and settle() before it goes on in blocks of others, or
 // leaves its own to them. A drafter that a request does not want hears nothing of its sequence, unless it needs every
 // text; then it hears all but the rounds. A reused() comes whenever it goes on with positions that somebody else has
 // computed, a rest() between rounds, whenever the loop likes. One thread at a time.
@@ -33,7 +34,7 @@ struct FeatureWishes {
 };
 
 // Positions that have just been committed, or computed once more for their features. Views of the device are valid
-// during the call only, unless they are said to last.
+// until the drafter hears all_told(), unless they are said to last.
 struct CommittedRows {
   std::int64_t begin = 0;                // the first position
   std::span<const std::int32_t> tokens;  // of positions begin, begin + 1, ...
@@ -143,6 +144,8 @@ class Drafter {
 
   // The drafter must outlive what it opens.
   virtual std::unique_ptr<DraftSequence> open(SequenceId sequence, std::span<const std::int32_t> prompt) = 0;
+  // All sequences in a step have heard what it committed.
+  virtual void all_told() {}
   // One draft pass over all jobs, which are in the same level of the same round.
   virtual std::vector<Guesses> expand(std::span<const DraftJob> jobs) = 0;
   // Whether its guesses come from the host alone, in next to no time.

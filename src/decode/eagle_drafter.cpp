@@ -1,6 +1,7 @@
 #include "decode/eagle_drafter.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/error.h"
 #include "decode/eagle_resident.h"
@@ -25,11 +26,13 @@ EagleDrafter::EagleDrafter(const EagleHead& head, KvCache& cache, const EagleDra
                  std::min(step_rows_, widest_level(options.tree) * options.sequences)),
       top_(head.device(), step_rows_, most_guesses(options.tree)),
       taps_(head.device().tensor(
-          DType::f32, {options.sequences * (ring_rows() + padding(waiting_rows_)), head.config().feature_width()})),
+          DType::f32, {options.sequences * (ring_rows() + padding(waiting_rows_)) + (pads() ? 0 : step_rows_),
+                       head.config().feature_width()})),
       // Behind the outputs: what a padded copy overwrites.
       vectors_(head.device().tensor(
           DType::f32, {first_output() + options.sequences * (1 + tree_rows_) + padding(step_rows_), head.hidden()})),
-      index_(head.device().tensor(DType::i32, {bucket_for(head.device(), step_rows_)})) {
+      index_(head.device().tensor(DType::i32, {bucket_for(head.device(), step_rows_)})),
+      taken_(static_cast<std::size_t>(taps_.view.dim(0))) {
   // Rows that pad a step read vector 0, whoever's it is.
   upload<float>(head.device(), std::vector<float>(static_cast<std::size_t>(head.hidden())), vectors_.view.rows(0, 1));
   for (int ring = options.sequences; ring-- > 0;) free_rings_.push_back(ring);
@@ -69,8 +72,35 @@ void EagleDrafter::copy_rows(ConstView from, std::span<const std::int32_t> rows,
   device.gather_rows(from, index_.view.rows(0, padded), to.rows(first, padded));
 }
 
-// Vector i becomes the feature of row taps[i] of the rings.
+// The place where that row will be kept.
+std::int32_t EagleDrafter::note_taps(ConstView taps, std::int32_t row) {
+  if (taps.data() != noted_.taps.data() || std::ssize(noted_.rows) == step_rows_) keep_noted();
+  while (taken_[next_place_ % taken_.size()]) ++next_place_;  // there are more of them than can wait
+  next_place_ %= taken_.size();
+  taken_[next_place_] = true;
+  noted_.taps = taps;
+  noted_.rows.push_back(row);
+  noted_.places.push_back(static_cast<std::int32_t>(next_place_));
+  return static_cast<std::int32_t>(next_place_++);
+}
+
+void EagleDrafter::give_back(std::span<const std::int32_t> places) {
+  if (pads()) return;  // they are those of a ring
+  for (const std::int32_t place : places) taken_[static_cast<std::size_t>(place)] = false;
+}
+
+void EagleDrafter::keep_noted() {
+  const Noted noted = std::exchange(noted_, {});
+  for (std::size_t begin = 0, end = 0; begin < noted.rows.size(); begin = end) {
+    while (end < noted.rows.size() && noted.places[end] - noted.places[begin] == static_cast<std::int32_t>(end - begin))
+      ++end;
+    copy_rows(noted.taps, std::span(noted.rows).subspan(begin, end - begin), taps_, noted.places[begin]);
+  }
+}
+
+// Vector i becomes the feature of row taps[i] of those that were kept.
 void EagleDrafter::fuse(std::span<const std::int32_t> taps) {
+  keep_noted();
   for (std::int64_t done = 0; !taps.empty();) {
     const std::int64_t count = std::min(step_rows_, std::ssize(taps));
     head_->fuse(taps_, taps.first(static_cast<std::size_t>(count)), workspace_,

@@ -49,6 +49,7 @@ class EagleDrafter final : public Drafter {
   std::unique_ptr<DraftSequence> open(SequenceId sequence, std::span<const std::int32_t> prompt) override;
   std::vector<Guesses> expand(std::span<const DraftJob> jobs) override;
   ResidentDrafter* resident() override;
+  void all_told() override { keep_noted(); }
 
  private:
   class Sequence;
@@ -60,6 +61,11 @@ class EagleDrafter final : public Drafter {
   std::int64_t ring_rows() const { return waiting_rows_ + padding(waiting_rows_); }
   std::int64_t first_output() const { return options_.sequences * waiting_rows_ + padding(step_rows_); }
   void copy_rows(ConstView from, std::span<const std::int32_t> rows, View to, std::int64_t first);
+  // Whether the device copies more rows than are wanted.
+  bool pads() const { return !head_->device().row_buckets().empty(); }
+  std::int32_t note_taps(ConstView taps, std::int32_t row);
+  void give_back(std::span<const std::int32_t> places);
+  void keep_noted();
   void fuse(std::span<const std::int32_t> taps);
   Guesses run_step(std::span<const Row> rows, int branch, const StepCheck& check);
   void keep_outputs(const EagleOutput& output, std::span<const Row> rows);
@@ -75,9 +81,19 @@ class EagleDrafter final : public Drafter {
   const KvMemory* memory_;
   EagleWorkspace workspace_;
   TopGuesses top_;
-  Tensor taps_;     // [.., boundaries * hidden]: for each sequence a ring of those that wait
+  // [.., boundaries * hidden]: those that wait. Where copies are padded, for each sequence a ring; elsewhere each is at
+  // a place of its own.
+  Tensor taps_;
   Tensor vectors_;  // [.., hidden]: the fused features of a pass, then the outputs of the round
   Tensor index_;    // i32, of a copy into these
+  // Rows of the teacher's taps that are to be kept, in the order of their places, which lie side by side where they
+  // can: then it is one op for all sequences of a step.
+  struct Noted {
+    ConstView taps;
+    std::vector<std::int32_t> rows, places;
+  } noted_;
+  std::vector<bool> taken_;  // by place in taps_, where nothing is padded
+  std::size_t next_place_ = 0;
   std::vector<int> free_rings_;
   std::vector<Sequence*> open_;
   std::unique_ptr<Resident> resident_;

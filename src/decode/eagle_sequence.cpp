@@ -34,9 +34,15 @@ bool EagleDrafter::Sequence::reused(std::span<const std::int32_t> tokens) {
 // Its first feature will be that of this position.
 void EagleDrafter::Sequence::start_cold(std::int64_t position) {
   first_ = end_ = position + 1;
-  waiting_ = 0;
-  next_.clear();
+  forget_all();
   lasting_rows_.clear();
+}
+
+void EagleDrafter::Sequence::forget_all() {
+  drafter_->give_back(kept_);
+  kept_.clear();
+  next_.clear();
+  waiting_ = 0;
 }
 
 void EagleDrafter::Sequence::rest(bool resting) {
@@ -91,6 +97,9 @@ void EagleDrafter::Sequence::advance(std::int64_t count) {
   end_ += count;
   waiting_ -= count;
   oldest_ = (oldest_ + count) % drafter_->ring_rows();
+  const auto gone = kept_.begin() + std::min<std::ptrdiff_t>(count, std::ssize(kept_));
+  drafter_->give_back({kept_.begin(), gone});
+  kept_.erase(kept_.begin(), gone);
   next_.erase(next_.begin(), next_.begin() + std::min<std::ptrdiff_t>(count, std::ssize(next_)));
 }
 
@@ -98,13 +107,20 @@ std::int64_t EagleDrafter::Sequence::first_of_ring() const {
   return ring_ * (drafter_->ring_rows() + drafter_->padding(drafter_->waiting_rows_));
 }
 
-// A padded copy overwrites rows behind those it is for: rows of the ring that nothing waits in, or those behind it.
 void EagleDrafter::Sequence::push(ConstView taps, std::span<const std::int32_t> rows) {
+  if (drafter_->pads()) return push_padded(taps, rows);
+  for (const std::int32_t row : rows) kept_.push_back(drafter_->note_taps(taps, row));
+  waiting_ += std::ssize(rows);
+}
+
+// A padded copy overwrites rows behind those it is for: rows of the ring that nothing waits in, or those behind it.
+void EagleDrafter::Sequence::push_padded(ConstView taps, std::span<const std::int32_t> rows) {
   while (!rows.empty()) {
     const std::int64_t at = (oldest_ + waiting_) % drafter_->ring_rows();
     const std::int64_t count = std::min(std::ssize(rows), drafter_->ring_rows() - at);
     const auto part = rows.first(static_cast<std::size_t>(count));
     drafter_->copy_rows(taps, part, drafter_->taps_, first_of_ring() + at);
+    for (std::int64_t i = 0; i < count; ++i) kept_.push_back(static_cast<std::int32_t>(first_of_ring() + at + i));
     waiting_ += count;
     rows = rows.subspan(part.size());
   }
@@ -119,8 +135,7 @@ void EagleDrafter::Sequence::save_lasting() {
 void EagleDrafter::Sequence::settle() {
   save_lasting();
   if (!resting_) run_alone(std::ssize(next_));
-  waiting_ = 0;
-  next_.clear();
+  forget_all();
 }
 
 // Makes rows of the first `count` of what waits, on the open branch.
@@ -198,7 +213,7 @@ std::vector<Row> EagleDrafter::Sequence::waiting_rows(std::int64_t count, std::v
                     .begin = context_begin(place),
                     .end = place,
                     .input = static_cast<std::int32_t>(taps.size())});
-    taps.push_back(static_cast<std::int32_t>(first_of_ring() + (oldest_ + i) % drafter_->ring_rows()));
+    if (lasting_rows_.empty()) taps.push_back(kept_[static_cast<std::size_t>(i)]);
   }
   return rows;
 }
@@ -223,6 +238,7 @@ std::vector<Row> EagleDrafter::Sequence::resident_rows(std::int64_t most, const 
   if (lasting_rows_.empty()) {
     if (waiting_ > 1) run_rows(waiting_ - 1);
     rows = waiting_rows(waiting_, taps);
+    drafter_->keep_noted();
     drafter_->copy_rows(drafter_->taps_, std::span(taps).last(1), features.taps, entry);
     rows.erase(rows.begin(), rows.end() - 1);
     rows[0].input = static_cast<std::int32_t>(entry);

@@ -20,6 +20,7 @@ class EagleDrafter::Sequence final : public NetworkSequence {
     drafter.open_.push_back(this);
   }
   ~Sequence() override {
+    forget_all();
     std::erase(drafter_->open_, this);
     drafter_->free_rings_.push_back(ring_);
   }
@@ -58,7 +59,9 @@ class EagleDrafter::Sequence final : public NetworkSequence {
   void start_cold(std::int64_t position);
   void make_room(std::int64_t count);
   void forget(std::int64_t count);
+  void forget_all();
   void push(ConstView taps, std::span<const std::int32_t> rows);
+  void push_padded(ConstView taps, std::span<const std::int32_t> rows);
   void advance(std::int64_t count);
   std::int32_t next_token(std::int64_t i) const;
   std::vector<Row> waiting_rows(std::int64_t count, std::vector<std::int32_t>& taps) const;
@@ -73,6 +76,7 @@ class EagleDrafter::Sequence final : public NetworkSequence {
   std::int64_t end_ = 1;            // where it ends
   std::int64_t waiting_ = 0;        // taps of the positions from end_ - 1 on
   std::int64_t oldest_ = 0;         // where in the ring they begin
+  std::vector<std::int32_t> kept_;  // where in the drafter's taps they are
   std::vector<std::int32_t> next_;  // the tokens behind their positions, the last of which may not be known yet
   // Where all of them lie while they are not in the ring: rows of lasting taps.
   ConstView lasting_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <set>
 #include <utility>
 
 #include "base/error.h"
@@ -232,17 +233,14 @@ void PrefixIndex::remove(Node& node) {
 // Cached blocks, less those that somebody's hold on a descendant keeps. References change without the index being told,
 // so they are looked at each time.
 std::int64_t PrefixIndex::evictable() const {
-  std::int64_t count = cache_->tables().cached_blocks();
-  std::vector<bool> pinned(nodes_.size());
-  for (std::size_t block = 0; block < nodes_.size() && count > 0; ++block) {
-    if (nodes_[block] == nullptr || !held(*nodes_[block])) continue;
-    for (const Node* node = nodes_[block]->parent; node->parent != nullptr && !held(*node); node = node->parent) {
-      if (pinned[static_cast<std::size_t>(node->block)]) break;
-      pinned[static_cast<std::size_t>(node->block)] = true;
-      --count;
-    }
+  std::set<std::int32_t> pinned;
+  for (const std::int32_t block : cache_->tables().shared_blocks()) {
+    const Node* node = nodes_[static_cast<std::size_t>(block)].get();
+    if (node == nullptr) continue;
+    for (node = node->parent; node->parent != nullptr && !held(*node); node = node->parent)
+      if (!pinned.insert(node->block).second) break;
   }
-  return count;
+  return cache_->tables().cached_blocks() - std::ssize(pinned);
 }
 
 }  // namespace espalier

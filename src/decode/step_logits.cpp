@@ -20,9 +20,9 @@ void StepLogits::begin(const StepOutput& output, std::vector<DrawnRows> drawn) {
 }
 
 LogitRow StepLogits::row(std::int64_t row) {
-  const auto rows =
-      std::ranges::find_if(drawn_, [row](const DrawnRows& r) { return row >= r.begin && row < r.begin + r.count; });
-  check(rows != drawn_.end(), "logits of row {}, which nobody asked for", row);
+  const auto behind = std::ranges::upper_bound(drawn_, row, {}, &DrawnRows::begin);
+  const auto rows = behind == drawn_.begin() ? drawn_.end() : std::prev(behind);
+  check(rows != drawn_.end() && row < rows->begin + rows->count, "logits of row {}, which nobody asked for", row);
   if (!read_) read();
   const auto at = static_cast<std::size_t>(row), width = static_cast<std::size_t>(output_.logits.dim(1));
   if (lent_.empty() && rows->largest_decides) return {.largest = values_[at], .best = ids_[at]};

@@ -34,7 +34,8 @@ class StepLogits {
   // For steps with up to `rows` rows of which the largest logit decides. The device must outlive this.
   StepLogits(Device& device, std::int64_t rows);
 
-  // A step has been launched. Its output stays valid until the next call; `drawn` holds each of its rows once.
+  // A step has been launched. Its output stays valid until the next call; `drawn` holds each of its rows once,
+  // ascending.
   void begin(const StepOutput& output, std::vector<DrawnRows> drawn);
   // The logits are valid until the next begin().
   LogitRow row(std::int64_t row);

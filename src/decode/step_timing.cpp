@@ -9,7 +9,7 @@
 namespace espalier {
 namespace {
 
-constexpr std::array<std::int32_t, 12> kRows = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64};
+constexpr std::array<std::int32_t, 18> kRows = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512};
 // The cost of attention is a straight line over the context: two points of it. Where steps are slow the second comes
 // earlier, but not before kNearest: two that are too near say nothing of those far away.
 constexpr std::array<std::int64_t, 2> kContexts = {64, 512};
@@ -18,9 +18,19 @@ constexpr std::int64_t kNearest = 192;
 constexpr std::array<double, 2> kDone = {0.45, 1.0};
 constexpr double kRead = 0.75;
 constexpr int kMostRepetitions = 7;
-// Large steps are long, and noise is a smaller part of them.
+// Large steps are long, and noise is a smaller part of them. Where they are not, a device may record them: then the
+// first two tell nothing.
 constexpr int kRepetitionsOfLarge = 2;
 constexpr std::int32_t kLarge = 24;
+constexpr double kShort = 0.005;
+
+// On a GPU many rows cost far less than in proportion, and no time to speak of.
+std::int64_t most_rows(const Device& device, const KvCache& cache, const WorkspaceShape& shape, std::int64_t wanted) {
+  const std::int64_t room = std::min(shape.positions, cache.free_positions()) / 2;
+  const bool all = !device.row_buckets().empty();
+  const std::int64_t most = all ? wanted : device.free_memory() ? std::max(kTimedRows, room) : kTimedRows;
+  return std::min({wanted, most, shape.rows, shape.positions});
+}
 
 // The row counts that are worth measuring: buckets where the device has them.
 std::vector<std::int32_t> row_counts(const Device& device, std::int64_t most) {
@@ -42,8 +52,7 @@ class StepTiming {
         workspace_(workspace),
         options_(options),
         begin_(options.clock()),
-        rows_(
-            row_counts(model.device(), std::min({options.rows, workspace.shape().rows, workspace.shape().positions}))),
+        rows_(row_counts(model.device(), most_rows(model.device(), cache, workspace.shape(), options.rows))),
         longest_(workspace.shape().positions - rows_.back()),
         sequence_(cache.create()) {}
   ~StepTiming() { cache_.release(sequence_); }
@@ -90,7 +99,8 @@ class StepTiming {
     for (int repetition = 0; repetition < kMostRepetitions; ++repetition) {
       for (std::size_t i = 0; i < rows_.size(); ++i) {
         if (i > 1 && index == 0 && repetition == 0 && time_is_up(kDone[index])) rows_.resize(i);
-        if (i >= rows_.size() || (rows_[i] >= kLarge && repetition >= kRepetitionsOfLarge)) break;
+        if (i >= rows_.size()) break;
+        if (rows_[i] >= kLarge && repetition >= kRepetitionsOfLarge && fastest[i] > kShort) break;
         const double seconds = step_seconds(rows_[i], context);
         if (repetition == 0)
           fastest.push_back(seconds);

@@ -33,7 +33,7 @@ std::int64_t PromptPart::logit_rows() const {
 void TeacherSteps::append_tree(Answer& answer, StepRows& step) const {
   answer.stage = AnswerStage::verify;
   const auto prefix = static_cast<std::int32_t>(answer.length);
-  answer.tensors = tensorize(*answer.tree, prefix);
+  answer.tensors = tensorize(*answer.tree, prefix, std::move(answer.tensors));
   answer.first_row = std::ssize(step.rows);
   answer.first_tap = step.taps;
   for (int k = 0; k < answer.tensors.nodes; ++k) {
@@ -68,6 +68,13 @@ void TeacherSteps::append_prompt(PromptPart& part, StepRows& step) const {
   part.logits = step.logits++;
 }
 
+std::size_t TeacherSteps::rows_of(std::span<Answer* const> answers, std::span<const PromptPart> prompts) {
+  std::int64_t rows = 0;
+  for (const Answer* answer : answers) rows += answer->tree->size();
+  for (const PromptPart& part : prompts) rows += part.rows();
+  return static_cast<std::size_t>(rows);
+}
+
 // Positions before a row, on the average.
 std::int64_t TeacherSteps::mean_context(std::span<Answer* const> answers, std::span<const PromptPart> prompts) const {
   std::int64_t before = 0, rows = 0;
@@ -93,6 +100,8 @@ StepOutput TeacherSteps::run(std::span<Answer* const> answers, std::span<PromptP
   StepRows step;
   std::vector<DrawnRows> drawn;
   tables_.reset();
+  step.rows.reserve(rows_of(answers, prompts));
+  drawn.reserve(answers.size() + 2 * prompts.size());
   for (Answer* answer : answers) {
     append_tree(*answer, step);
     drawn.push_back(answer->drawn_rows());

@@ -81,6 +81,7 @@ class TeacherSteps {
   };
   void append_tree(Answer& answer, StepRows& step) const;
   void append_prompt(PromptPart& part, StepRows& step) const;
+  static std::size_t rows_of(std::span<Answer* const> answers, std::span<const PromptPart> prompts);
   void check_rows(const HostTables& tables, std::span<Answer* const> answers,
                   std::span<const PromptPart> prompts) const;
 

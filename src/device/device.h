@@ -169,6 +169,8 @@ class Device {
   // Whether it only stands in for another device, as a fake of its API does: what it gives counts, how long it takes
   // does not. Nothing is timed on such a device, and nobody prints a speed of it.
   virtual bool is_stand_in() const { return false; }
+  // Whether discard() does anything. Of a cache with many layers it is many calls, which are spared others.
+  virtual bool hears_discards() const { return false; }
 
   // --- memory -------------------------------------------------------------------------------------------------------
   // Not initialised. bytes >= 1. Throws DeviceError when there is not enough.

@@ -30,6 +30,7 @@ class PassingDevice : public Device {
   bool multiplies_hidden_keys() const override { return inner_->multiplies_hidden_keys(); }
   RoundOps* round_ops() override { return inner_->round_ops() == nullptr ? nullptr : &round_ops_; }
   bool is_stand_in() const override { return inner_->is_stand_in(); }
+  bool hears_discards() const override { return inner_->hears_discards(); }
 
  protected:
   Device& inner() const { return *inner_; }

@@ -208,9 +208,8 @@ StepTables::Layout StepTables::pack_tables(std::span<const Row> rows, const Step
   at.slot = pack_column(
       rows, [&](const Row& row) { return tables().slot(row.sequence, row.place); },
       [&](std::int64_t i) { return tables().padding_slot(i); });
-  at.sequence = pack_column(
-      rows, [this](const Row& row) { return sequence_index(row.sequence); },
-      [=](std::int64_t) { return padding_sequence; });
+  sequence_of_.resize(static_cast<std::size_t>(padded_), padding_sequence);
+  at.sequence = pack(sequence_of_);
   at.begin = pack_column(
       rows, [](const Row& row) { return row.begin; }, zero);
   at.end = pack_column(
@@ -259,12 +258,13 @@ HostTables StepTables::host_tables(const Layout& at, const StepKey& key) const {
 // The sequences of the step in the order of their first rows; a row's table entry is an index into these.
 void StepTables::list_sequences(std::span<const Row> rows) {
   sequences_.clear();
-  for (const Row& row : rows)
-    if (std::ranges::find(sequences_, row.sequence) == sequences_.end()) sequences_.push_back(row.sequence);
-}
-
-std::int32_t StepTables::sequence_index(SequenceId id) const {
-  return static_cast<std::int32_t>(std::ranges::find(sequences_, id) - sequences_.begin());
+  sequence_of_.clear();
+  for (const Row& row : rows) {
+    const bool more = !sequences_.empty() && row.sequence == sequences_.back();
+    const auto found = more ? std::prev(sequences_.end()) : std::ranges::find(sequences_, row.sequence);
+    sequence_of_.push_back(static_cast<std::int32_t>(found - sequences_.begin()));
+    if (found == sequences_.end()) sequences_.push_back(row.sequence);
+  }
 }
 
 void StepTables::list_outputs(std::span<const Row> rows, StepPlan& plan) {

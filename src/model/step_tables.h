@@ -103,7 +103,6 @@ class StepTables {
   std::int64_t pack_row_list(std::span<const std::int32_t> list, std::int64_t padded);
   std::int64_t pack(std::span<const std::int32_t> values);
   void list_sequences(std::span<const Row> rows);
-  std::int32_t sequence_index(SequenceId id) const;
   void list_outputs(std::span<const Row> rows, StepPlan& plan);
   Layout pack_tables(std::span<const Row> rows, const StepKey& key);
   ConstView table(std::int64_t at, std::int64_t size) const { return buffer_.view.rows(at, size); }
@@ -123,6 +122,7 @@ class StepTables {
   std::vector<std::int32_t> packed_, column_, outputs_, taps_;
   std::vector<std::uint8_t> mask_;
   std::vector<SequenceId> sequences_;
+  std::vector<std::int32_t> sequence_of_;  // by row, an index into these
 };
 
 }  // namespace espalier

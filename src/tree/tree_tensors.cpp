@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <limits>
+#include <utility>
 
 #include "base/error.h"
 
@@ -10,7 +11,10 @@ namespace espalier {
 namespace {
 
 void copy_nodes(const TokenTree& tree, TreeTensors& t) {
-  for (auto* table : {&t.token, &t.parent, &t.depth, &t.position}) table->reserve(tree.nodes().size());
+  for (auto* table : {&t.token, &t.parent, &t.depth, &t.position}) {
+    table->clear();
+    table->reserve(tree.nodes().size());
+  }
   for (const TreeNode& node : tree.nodes()) {
     t.token.push_back(node.token);
     t.parent.push_back(node.parent);
@@ -38,8 +42,8 @@ std::span<const std::int32_t> TreeTensors::ancestors(int row) const {
                                  static_cast<std::size_t>(depth[static_cast<std::size_t>(row)]));
 }
 
-TreeTensors tensorize(const TokenTree& tree, std::int32_t prefix) {
-  TreeTensors t;
+TreeTensors tensorize(const TokenTree& tree, std::int32_t prefix, TreeTensors used) {
+  TreeTensors t = std::move(used);
   t.prefix = prefix;
   t.nodes = tree.size();
   t.levels = tree.depth() + 1;

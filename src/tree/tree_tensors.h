@@ -41,7 +41,8 @@ struct TreeTensors {
   bool operator==(const TreeTensors&) const = default;
 };
 
-// prefix: how many tokens are committed before the root.
-TreeTensors tensorize(const TokenTree& tree, std::int32_t prefix);
+// prefix: how many tokens are committed before the root. used: tensors that nobody needs any more, whose memory these
+// may take.
+TreeTensors tensorize(const TokenTree& tree, std::int32_t prefix, TreeTensors used = {});
 
 }  // namespace espalier

@@ -468,6 +468,18 @@ TEST_P(GrowthConformance, TreesThatGrowToTheirBestAreThoseOfTheHost) {
   }
 }
 
+// More nodes than a device may rank by comparing all with all.
+TEST_P(GrowthConformance, TreesOfManyNodesAreThoseOfTheHost) {
+  for (std::uint64_t seed = 500; seed < 506; ++seed) {
+    SCOPED_TRACE(seed);
+    const Growth growth = random_growth(seed, {.nodes = static_cast<int>(random_.between(20, 64)),
+                                               .depth = 4,
+                                               .expand = static_cast<int>(random_.between(13, 16))});
+    expect_same_trees(growth, seed);
+    if (HasFatalFailure()) return;
+  }
+}
+
 TEST_P(GrowthConformance, ChainsAreThoseOfTheHost) {
   for (std::uint64_t seed = 1000; seed < 1050; ++seed) {
     SCOPED_TRACE(seed);

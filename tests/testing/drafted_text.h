@@ -32,8 +32,13 @@ class DraftedText {
   }
   void rest(bool resting) { draft_->rest(resting); }
   void settle() { draft_->settle(); }
-  // Tells of the positions [begin, end), after those that are new are committed.
+  // Tells of the positions [begin, end), after those that are new are committed. Nobody else is in the step.
   void commit(const Tokens& tokens, ConstView features, std::int64_t begin, std::int64_t end) {
+    commit_with_others(tokens, features, begin, end);
+    drafter_.all_told();
+  }
+  // The same where others are.
+  void commit_with_others(const Tokens& tokens, ConstView features, std::int64_t begin, std::int64_t end) {
     if (end > length()) {
       std::optional<Branch> branch = cache_.begin(sequence_, end - length(), std::min(begin, length()));
       check(branch.has_value(), "no room for the text");

@@ -92,6 +92,7 @@ class RulesOnADevice final : public CheckedDevice {
   // An Ascend device has none.
   RoundOps* round_ops() override { return ascend() || inner_->round_ops() == nullptr ? nullptr : &round_ops_; }
   bool is_stand_in() const override { return inner_->is_stand_in(); }
+  bool hears_discards() const override { return true; }
 
   const CheckedCounts& counts() const override { return counts_; }
   void verify() override {

@@ -86,6 +86,7 @@ class RecorderOfSteps final : public RecordingDevice {
         name_("recording(" + std::string(owned_->name()) + ")") {}
 
   std::string_view name() const override { return name_; }
+  bool hears_discards() const override { return true; }  // to refuse them inside a step
   const RecordingCounts& counts() const override { return counts_; }
 
  private:

@@ -130,7 +130,7 @@ __device__ std::uint64_t score_key(double score) {
   return bits & kSign ? ~bits : bits | kSign;
 }
 
-// Shared memory of choose_rows: nodes but the root, sorted, then what is known of the chosen ones in that order.
+// Shared memory of choose_rows: the keys of nodes, then what is known of the chosen ones, best first.
 struct ChosenNodes {
   std::uint64_t* key;  // 0: it is not there
   std::int32_t *node, *depth, *parent_row;
@@ -151,21 +151,35 @@ struct ChosenNodes {
   }
 };
 
-// Sorts the nodes that are there, best first, and returns how many that are. sorted: a power of two
-__device__ int sort_nodes(const ChosenNodes& chosen, const Nodes& nodes, int count, int sorted) {
+// As many are ranked by counting, for each, who is better: that many steps without a barrier. More are sorted.
+constexpr int kMostCounted = 512;
+
+// Finds the `wanted` best nodes that are there, or all, and returns how many that are. sorted: a power of two
+__device__ int best_nodes(const ChosenNodes& chosen, const Nodes& nodes, int count, int sorted, int wanted) {
   __shared__ std::int32_t there;
   if (threadIdx.x == 0) there = 0;
   for_each_of(sorted, [&](int i) {
     chosen.node[i] = i;
     chosen.key[i] = i > 0 && i < count && nodes.depth[i] > 0 ? score_key(nodes.score[i]) : 0;
   });
-  sort_block(
-      sorted, [&](int a, int b) { return chosen.comes_before(a, b); }, [&](int a, int b) { chosen.swap(a, b); });
+  if (count > kMostCounted)
+    sort_block(
+        sorted, [&](int a, int b) { return chosen.comes_before(a, b); }, [&](int a, int b) { chosen.swap(a, b); });
+  __syncthreads();
   for_each_of(sorted, [&](int i) {
-    if (chosen.key[i] != 0 && (i + 1 == sorted || chosen.key[i + 1] == 0)) there = i + 1;
+    const std::uint64_t key = chosen.key[i];
+    if (key == 0) return;
+    int better = i;
+    if (count <= kMostCounted) {
+      better = 0;
+#pragma unroll 8
+      for (int j = 0; j < count; ++j) better += chosen.key[j] > key || (chosen.key[j] == key && j < i);
+      if (better < wanted) chosen.node[better] = i;
+    }
+    if (better < wanted) atomicMin(&there, -1 - better);
   });
   __syncthreads();
-  return there;
+  return -there;
 }
 
 // The rows of the first `count` chosen nodes: by level, in a level by the parent's row, below one parent best first.
@@ -176,12 +190,13 @@ __device__ void order_by_breadth(const ChosenNodes& chosen, const Nodes& nodes, 
   __syncthreads();
   for_each_of(count, [&](int i) {
     chosen.depth[i] = nodes.depth[chosen.node[i]];
+    chosen.parent_row[i] = nodes.parent[chosen.node[i]];  // the node, until its row is known
     atomicMin(&deepest, -chosen.depth[i]);
   });
   __syncthreads();
   for (int level = 1; level <= -deepest; ++level) {
     for_each_of(count, [&](int i) {
-      if (chosen.depth[i] == level) chosen.parent_row[i] = chosen.row[nodes.parent[chosen.node[i]]];
+      if (chosen.depth[i] == level) chosen.parent_row[i] = chosen.row[chosen.parent_row[i]];
     });
     __syncthreads();
     for_each_of(count, [&](int i) {
@@ -206,15 +221,14 @@ __global__ void __launch_bounds__(kMostSortThreads)
   const Nodes nodes(call.nodes, tree), rows(call.tree, tree);
   std::int32_t* const drafted = call.drafted + std::int64_t{tree} * width;
   const ChosenNodes chosen(shared_memory<std::uint64_t>(), sorted);
-  const int there = sort_nodes(chosen, nodes, call.nodes.nodes, sorted);
-  const int wanted = call.rows[tree] - 1, count = there < wanted ? there : wanted;
+  const int count = best_nodes(chosen, nodes, call.nodes.nodes, sorted, call.rows[tree] - 1);
   order_by_breadth(chosen, nodes, count);
   for_each_of(count + 1, [&](int i) {
     const std::int32_t node = i == 0 ? 0 : chosen.node[i - 1], r = chosen.row[node];
     rows.token[r] = nodes.token[node];
     rows.depth[r] = nodes.depth[node];
     rows.score[r] = nodes.score[node];
-    rows.parent[r] = i == 0 ? 0 : chosen.row[nodes.parent[node]];
+    rows.parent[r] = i == 0 ? 0 : chosen.parent_row[i - 1];
     rows.row[r] = 0;
     drafted[r] = nodes.row[node];
   });
@@ -420,7 +434,9 @@ void choose_rows(Queue queue, const ChooseRowsCall& call) {
   const int sorted = sorted_size(call.nodes.nodes);
   const std::size_t shared = ChosenNodes::kBytes * static_cast<std::size_t>(sorted);
   launch(queue, "choose_rows", choose_rows_kernel,
-         block_for_each(call.nodes.trees, sorted / 2, kMostSortThreads, shared), call, sorted);
+         block_for_each(call.nodes.trees, call.nodes.nodes <= kMostCounted ? call.nodes.nodes : sorted / 2,
+                        kMostSortThreads, shared),
+         call, sorted);
 }
 
 void place_rows(Queue queue, const PlaceRowsCall& call) {
