@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(kMostThreads)
   for (std::int64_t k = first; k < terms.chunks * kFloatChunk; k += blockDim.x) {
     float value = 0;
     if (k < y.columns) {
-      value = (row.x[k] * row.factor) * (k == first ? first_weight : w[k]);
+      value = (row[k] * row.factor) * (k == first ? first_weight : w[k]);
       y.data[r * y.stride + k] = value;
     }
     store_terms<Bf16Element>(value, r, k, terms);
