@@ -1,7 +1,8 @@
 // Attention by the contract's tiles of 128 key ordinals: a team of warps for every tile of every row and a share of
-// heads, one or two teams a block of threads. Tiles that lie in one block are added up there; of more, every block
-// leaves maxima and sums, and the last block of a row adds them up, ascending. What a row sees is read from the tables,
-// so the grid is as large as the tables allow, and a block without keys has nothing to do.
+// heads, one or two teams a block of threads (where tiles are many, other blocks: attention_any.h). Tiles that lie in
+// one block are added up there; of more, every block leaves maxima and sums, and the last block of a row adds them up,
+// ascending. What a row sees is read from the tables, so the grid is as large as the tables allow, and a block without
+// keys has nothing to do.
 //
 // A step of one row is a chain of waits, so whatever does not need the kernel ahead comes before it has ended: tables,
 // and where that kernel is known to write no slots but a few (AttentionCall::fresh) all other keys and values.
@@ -19,10 +20,6 @@
 namespace espalier::cuda {
 namespace {
 
-#ifndef ESPALIER_ATTENTION_TEAMS
-#define ESPALIER_ATTENTION_TEAMS 2
-#endif
-constexpr int kMostTeams = ESPALIER_ATTENTION_TEAMS;
 constexpr int kTilesAtOnce = 16;  // that are on their way when they are added up
 
 // Two neighbouring elements of a head, by one lane of a warp that has 64 of them.
@@ -301,25 +298,30 @@ void launch_teams(Queue queue, const AttentionCall& call, const AttentionLeft& l
   launch(queue, "attention", attention_kernel<Element, dim, teams>, how, call, left);
 }
 
-// Two tiles a block where a row may have no more than a few: they need not meet in memory.
 template <typename Element, int dim>
-void launch_staged(Queue queue, const AttentionCall& call, AttentionLeft left) {
-  constexpr int kFewTiles = 4;
-  left.heads_at_once = heads_at_once(queue, call);
-  if (kMostTeams == 2 && left.most_tiles <= kFewTiles && left.heads_at_once == 1 && !queue.small_blocks)
-    launch_teams<Element, dim, kMostTeams>(queue, call, left);
-  else
-    launch_teams<Element, dim, 1>(queue, call, left);
-}
-
-template <typename Element>
 void launch_any(Queue queue, const AttentionCall& call, const AttentionLeft& left) {
+  auto shared = static_cast<std::size_t>(any_shared_floats(static_cast<int>(call.dim))) * sizeof(float);
+  if constexpr (dim != 0) shared += SharedTile<Element, dim>::kBytes;
   const Launch how{
       {static_cast<unsigned>(left.most_tiles),
        static_cast<unsigned>(call.kv_heads * shares_of(call, left.heads_at_once)), static_cast<unsigned>(call.rows)},
       kKeys,
-      any_shared_bytes(call.dim)};
-  launch(queue, "attention", any_attention_kernel<Element>, how, call, left);
+      shared};
+  launch(queue, "attention", any_attention_kernel<Element, dim>, how, call, left);
+}
+
+// Teams where tiles are so few that the wait for one counts; two tiles a block where a row may have no more than a few:
+// they need not meet in memory.
+template <typename Element, int dim>
+void launch_staged(Queue queue, const AttentionCall& call, AttentionLeft left) {
+  constexpr int kFewTiles = 4, kFewBlocks = 5;  // of a row, of a multiprocessor
+  const std::int64_t blocks = call.rows * call.kv_heads * shares_of(call, kMostHeads) * left.most_tiles;
+  if (blocks > kFewBlocks * queue.processors) return launch_any<Element, dim>(queue, call, left);
+  left.heads_at_once = heads_at_once(queue, call);
+  if (left.most_tiles <= kFewTiles && left.heads_at_once == 1 && !queue.small_blocks)
+    launch_teams<Element, dim, 2>(queue, call, left);
+  else
+    launch_teams<Element, dim, 1>(queue, call, left);
 }
 
 // Rows of q and outputs that can be copied 16 bytes at a time.
@@ -353,7 +355,7 @@ void attention(Queue queue, const AttentionCall& call, const AttentionScratch& s
       if (call.dim == 96 && is_aligned(call)) return launch_staged<Element, 96>(queue, call, left);
       if (call.dim == 128 && is_aligned(call)) return launch_staged<Element, 128>(queue, call, left);
     }
-    launch_any<Element>(queue, call, left);
+    launch_any<Element, 0>(queue, call, left);
   });
 }
 

@@ -1,9 +1,11 @@
-// Attention for every element type and head size: a block of threads for each tile of a row and a share of heads, in
-// the order of sums of attention.cu, keys and values read where they lie.
+// Attention for every element type and head size, and for many tiles at once: a block of 128 threads for each tile of a
+// row and a share of heads, in the order of sums of attention.cu. Keys and values are read where they lie, or in shared
+// memory for the types and head sizes of attention_shared.h.
 #pragma once
 
 #include "device/cuda/attention_keys.h"
 #include "device/cuda/attention_parts.h"
+#include "device/cuda/attention_shared.h"
 #include "device/cuda/kernel.h"
 #include "device/cuda/last_block.h"
 #include "device/cuda/scalar_math.h"
@@ -82,6 +84,43 @@ __device__ void add_values(const AttentionCall& call, const HeadShare& heads, co
     float* const tile = tile_of_first + h * tile_stride;
     tile[kTileHead + d] = sum;
     if (d == 0) tile[1] = denominator;
+  }
+}
+
+// The same two from a tile in shared memory: a key a thread, then two elements of a head a thread.
+template <int heads, typename Element, int dim>
+__device__ void shared_scores_of(const SharedTile<Element, dim>& staged, const float* q, float scale, int key,
+                                 float* score) {
+  float dot[heads];
+  staged.template dots<heads>(q, key, dot);
+#pragma unroll
+  for (int h = 0; h < heads; ++h) score[h * kKeys + key] = scale * dot[h];
+}
+
+template <typename Element, int dim>
+__device__ void shared_scores(const AttentionCall& call, const HeadShare& heads, const SharedTile<Element, dim>& staged,
+                              const float* q, int keys, float* score) {
+  const auto key = static_cast<int>(threadIdx.x);
+  if (key >= keys) return;
+  switch (heads.count) {
+    case 1: return shared_scores_of<1>(staged, q, call.scale, key, score);
+    case 2: return shared_scores_of<2>(staged, q, call.scale, key, score);
+    case 3: return shared_scores_of<3>(staged, q, call.scale, key, score);
+    default: return shared_scores_of<4>(staged, q, call.scale, key, score);
+  }
+}
+
+template <typename Element, int dim>
+__device__ void shared_values(const HeadShare& heads, const SharedTile<Element, dim>& staged, int keys,
+                              const float* score, float* tile_of_first, int tile_stride) {
+  for (int i = static_cast<int>(threadIdx.x); i < heads.count * (dim / 2); i += kKeys) {
+    const int h = i / (dim / 2), pair = i % (dim / 2);
+    float sum[2] = {0, 0}, denominator = 0;
+    staged.add_values(score + h * kKeys, keys, pair, sum, denominator);
+    float* const tile = tile_of_first + h * tile_stride;
+    tile[kTileHead + 2 * pair] = sum[0];
+    tile[kTileHead + 2 * pair + 1] = sum[1];
+    if (pair == 0) tile[1] = denominator;
   }
 }
 
@@ -199,30 +238,47 @@ __device__ void weigh(const HeadShare& heads, int keys, float* score, float* til
 }
 
 // A tile of the heads of a share: maximum, denominator and sums of each to `own`.
-template <typename Element>
+template <typename Element, int dim>
 __device__ void compute_tile(const AttentionCall& call, const HeadShare& heads, const float* q,
-                             const std::int32_t* slots, int keys, float* score, float* own, int tile_stride) {
-  compute_scores<Element>(call, heads, q, slots, keys, score);
-  __syncthreads();
-  weigh(heads, keys, score, own, tile_stride);
-  __syncthreads();
-  add_values<Element>(call, heads, slots, keys, score, own, tile_stride);
+                             const std::int32_t* slots, int keys, float* score, std::uint8_t* staging, float* own,
+                             int tile_stride) {
+  if constexpr (dim == 0) {
+    compute_scores<Element>(call, heads, q, slots, keys, score);
+    __syncthreads();
+    weigh(heads, keys, score, own, tile_stride);
+    __syncthreads();
+    add_values<Element>(call, heads, slots, keys, score, own, tile_stride);
+  } else {
+    using Stored = typename Element::Stored;
+    const SharedTile<Element, dim> staged(staging);
+    staged.fetch(reinterpret_cast<const Stored*>(call.k) + heads.kv_head * dim,
+                 reinterpret_cast<const Stored*>(call.v) + heads.kv_head * dim, call.kv_heads * dim, slots, keys);
+    wait_for_copies<1>();
+    __syncthreads();
+    shared_scores<Element, dim>(call, heads, staged, q, keys, score);
+    __syncthreads();
+    weigh(heads, keys, score, own, tile_stride);
+    wait_for_copies<0>();
+    __syncthreads();
+    shared_values<Element, dim>(heads, staged, keys, score, own, tile_stride);
+  }
 }
 
 // Shared memory, in floats: [kMostHeads, kKeys + 1] scores, [kMostHeads, dim] of q, then of sums, and one tile of each
-// head.
-inline std::size_t any_shared_bytes(std::int64_t dim) {
-  return static_cast<std::size_t>(kMostHeads * (kKeys + 1 + dim + kTileHead + dim)) * sizeof(float);
+// head; then keys and values, where they are staged.
+__host__ __device__ constexpr int any_shared_floats(int dim) {
+  return kMostHeads * (kKeys + 1 + dim + kTileHead + dim);
 }
 
-template <typename Element>
+// fixed_dim: the head size where tiles are staged in shared memory; 0: any
+template <typename Element, int fixed_dim>
 __global__ void __launch_bounds__(kKeys)
     any_attention_kernel(const __grid_constant__ AttentionCall call, const __grid_constant__ AttentionLeft left) {
   __shared__ std::int32_t slots[kKeys];
   __shared__ std::int32_t counts[kKeys + 1];
   const std::int64_t r = blockIdx.z;
   const auto tile = static_cast<int>(blockIdx.x), thread = static_cast<int>(threadIdx.x);
-  const int dim = static_cast<int>(call.dim), tile_floats = dim + kTileHead;
+  const int dim = fixed_dim != 0 ? fixed_dim : static_cast<int>(call.dim), tile_floats = dim + kTileHead;
   const HeadShare heads = head_share(call, left.heads_at_once, static_cast<int>(blockIdx.y));
   float* const score = shared_memory<float>();
   float* const q = score + kMostHeads * (kKeys + 1);
@@ -242,7 +298,9 @@ __global__ void __launch_bounds__(kKeys)
   const bool alone = keys.tiles <= 1;
   const int head_floats = left.most_tiles * tile_floats;
   float* const own = alone ? only_tile : left.tiles + (r * call.heads + heads.first) * head_floats + tile * tile_floats;
-  compute_tile<Element>(call, heads, q, slots, keys.count, score, own, alone ? tile_floats : head_floats);
+  compute_tile<Element, fixed_dim>(call, heads, q, slots, keys.count, score,
+                                   reinterpret_cast<std::uint8_t*>(score + any_shared_floats(dim)), own,
+                                   alone ? tile_floats : head_floats);
   if (alone) {
     __syncthreads();
     finish_only_tile(heads, dim, only_tile, q);
