@@ -150,8 +150,7 @@ struct AttentionCall {
   AttentionTables tables;
   std::int64_t rows = 0, heads = 0, kv_heads = 0, dim = 0, block_size = 0;
   float scale = 1;
-  // Not null: the kernel ahead writes q and these slots of keys and values, `fresh_count` of them, and nothing else
-  // that attention reads.
+  // Not null: of keys and values, the two kernels ahead write these slots, `fresh_count` of them, and no others.
   const std::int32_t* fresh = nullptr;
   std::int64_t fresh_count = 0;
 };

@@ -252,6 +252,7 @@ void OpQueue::rope(View x, ConstView position, ConstView cosine, ConstView sine)
     rotations->all.push_back(one);
     return;
   }
+  behind_linear_ = std::holds_alternative<Linear>(waiting_);
   flush();
   wait_with(Rotations{{one}});
 }
@@ -278,7 +279,7 @@ void OpQueue::kv_write(ConstView k, ConstView v, ConstView slot, const KvViews& 
                       .kv_k = kv.k.data(),
                       .kv_v = kv.v.data()});
     waiting_ = Nothing{};
-    just_written_ = slot;
+    if (behind_linear_) just_written_ = slot;
     return;
   }
   flush();

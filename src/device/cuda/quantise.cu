@@ -32,7 +32,8 @@ __global__ void quantise_kernel(ConstRows x, QuantisedRows quantised) {
 }
 
 __global__ void swiglu_quantise_kernel(const float* x, Rows y, QuantisedRows quantised) {
-  wait_for_earlier_kernels();
+  let_the_next_come();
+  wait_and_hold_the_next_back();
   const Unit unit;
   if (unit.block >= quantised.blocks) return;
   const float* const row = x + unit.r * 2 * y.columns;
@@ -45,12 +46,13 @@ __global__ void swiglu_quantise_kernel(const float* x, Rows y, QuantisedRows qua
 // A row for each x of the grid, its blocks shared out to the warps of all y: each y has the row's factor for itself.
 __global__ void __launch_bounds__(kMostThreads)
     norm_quantise_kernel(const float* x, const float* w, float eps, Rows y, QuantisedRows quantised) {
+  let_the_next_come();
   const std::int64_t r = blockIdx.x, warps = blockDim.x / kWarp, step = gridDim.y * warps;
   const std::int64_t first = blockIdx.y * warps + threadIdx.x / kWarp;
   const int lane = static_cast<int>(threadIdx.x % kWarp);
   const float first_weight =
       first < quantised.blocks ? w[first * kBlock + lane] : 0.0f;  // on its way while others still work
-  wait_for_earlier_kernels();
+  wait_and_hold_the_next_back();
   const RmsRow row = rms_row(x + r * y.columns, y.columns, eps);
   for (std::int64_t block = first; block < quantised.blocks; block += step) {
     const std::int64_t c = block * kBlock + lane;
@@ -86,9 +88,12 @@ void swiglu_quantised(Queue queue, const float* x, Rows y, std::byte* quantised)
 }
 
 void rms_norm_quantised(Queue queue, const float* x, const float* w, float eps, Rows y, std::byte* quantised) {
-  // A warp a block where rows leave multiprocessors enough for that.
+  // A warp a block where rows leave multiprocessors enough for that. Of many rows one share: what comes behind them
+  // would crowd where there is room.
+  constexpr std::int64_t kFewRows = 2 * kRowTile;
   const std::int64_t blocks = y.columns / kBlock, warps = kThreads / kWarp;
-  const std::int64_t shares = std::clamp<std::int64_t>(queue.processors / y.rows, 1, (blocks + warps - 1) / warps);
+  const std::int64_t shares =
+      y.rows > kFewRows ? 1 : std::clamp<std::int64_t>(queue.processors / y.rows, 1, (blocks + warps - 1) / warps);
   const std::int64_t of_share = (blocks + shares - 1) / shares, most = kMostThreads / kWarp;
   const auto threads = static_cast<unsigned>(std::min(of_share, most) * kWarp);
   launch(queue, "rms_norm", norm_quantise_kernel,
