@@ -59,6 +59,10 @@ inline void wait_and_hold_the_next_back() {}
 inline void let_the_next_come() {}
 inline void settle(float&, float&) {}
 
+inline std::int32_t count_in_order(std::int32_t* counter) {
+  return atomicAdd(counter, 1);
+}
+
 template <typename T>
 T* shared_memory() {
   return reinterpret_cast<T*>(cuda_on_host::dynamic_shared_memory());
@@ -213,6 +217,14 @@ __device__ inline void let_the_next_come() {
 __device__ inline void wait_for_earlier_kernels() {
   wait_and_hold_the_next_back();
   let_the_next_come();
+}
+
+// Adds 1 and returns what was there. What this thread, and threads it has met at a barrier, wrote before is seen by
+// those that count after it.
+__device__ inline std::int32_t count_in_order(std::int32_t* counter) {
+  std::int32_t before;
+  asm volatile("atom.acq_rel.gpu.global.add.s32 %0, [%1], 1;" : "=r"(before) : "l"(counter) : "memory");
+  return before;
 }
 
 template <typename T>
