@@ -1,351 +1,272 @@
-// Attention by the contract's tiles of 128 key ordinals: every tile of every row by a block of its own, which leaves
-// the tile's maximum and sums; the last block of a row adds the tiles up, ascending. A tile that is a row's only one
-// stays where it is. What a row sees is read from the tables, so the grid is as large as the tables allow, and a block
-// without keys has nothing to do.
+// Attention by the contract's tiles of 128 key ordinals: a team of warps for every tile of every row and a share of
+// heads, one or two teams a block of threads (where tiles are many, other blocks: attention_any.h). Tiles that lie in
+// one block are added up there; of more, every block leaves maxima and sums, and the last block of a row adds them up,
+// ascending. What a row sees is read from the tables, so the grid is as large as the tables allow, and a block without
+// keys has nothing to do.
+//
+// A step of one row is a chain of waits, so whatever does not need the kernel ahead comes before it has ended: tables,
+// and where that kernel is known to write no slots but a few (AttentionCall::fresh) all other keys and values.
+#include <algorithm>
+
+#include "device/cuda/attention_any.h"
 #include "device/cuda/attention_keys.h"
+#include "device/cuda/attention_parts.h"
 #include "device/cuda/attention_tile.h"
-#include "device/cuda/float_fragments.h"
 #include "device/cuda/format_switch.h"
 #include "device/cuda/kernel.h"
 #include "device/cuda/kernels.h"
 #include "device/cuda/last_block.h"
-#include "device/cuda/quantise_block.h"
-#include "device/cuda/scalar_math.h"
 
 namespace espalier::cuda {
 namespace {
 
-constexpr int kMostHeads = 4;          // of one kv head that share a block
-constexpr int kLanes = 16;             // partial sums of dot16
-constexpr int kBatch = 8;              // tiles that are on their way at once when they are added up
-constexpr int kTileHead = 4;           // floats before a tile's sums: its maximum, its denominator, and room
-constexpr int kStaticBytes = 2 << 10;  // slots and counts of a block's keys and a few numbers, rounded up
+constexpr int kTilesAtOnce = 16;  // that are on their way when they are added up
 
-// Where the blocks of a call leave what they have.
-struct Left {
-  float* tiles;             // [rows, heads, tiles, kTileHead + dim]: maximum (minus infinity: counts as no tile; NaN: a
-                            // score is), denominator, sums
-  std::int32_t* arrived;    // [rows, shares] blocks that have; 0 between calls
-  QuantisedRows quantised;  // data null: not wanted
-  TermRows terms;           // likewise
-  int most_tiles;
+// Two neighbouring elements of a head, by one lane of a warp that has 64 of them.
+struct OutputPair {
+  int h, slice, pair;  // head of the share, 64 elements of it, pair of the head
 };
 
-// The heads of one kv head, at most kMostHeads of them.
-struct HeadShare {
-  int kv_head, first;
-  int count;
+// Sums of tiles while they are added up.
+struct Total {
+  float sum[2] = {0, 0}, below = 0;
+
+  __device__ void add(float weight, float denominator, float first, float second) {
+    if (weight < 0) return;
+    below = fmaf(weight, denominator, below);
+    sum[0] = fmaf(weight, first, sum[0]);
+    sum[1] = fmaf(weight, second, sum[1]);
+  }
+  __device__ float result(int i, float largest) const { return is_finite(largest) ? sum[i] / below : not_a_number(); }
 };
 
-__host__ __device__ int shares_of(const AttentionCall& call) {
-  return (static_cast<int>(call.heads) / static_cast<int>(call.kv_heads) + kMostHeads - 1) / kMostHeads;
-}
-
-__device__ HeadShare head_share(const AttentionCall& call, int share) {
-  const int group = static_cast<int>(call.heads) / static_cast<int>(call.kv_heads), shares = shares_of(call);
-  const int before = share % shares * kMostHeads, left = group - before;
-  return {share / shares, share / shares * group + before, left < kMostHeads ? left : kMostHeads};
-}
-
-// Adds up the partial sums of 16 lanes in halves and stores the scores of one key.
-__device__ void store_scores(const AttentionCall& call, float (&sum)[kMostHeads], int heads, bool stores,
-                             float* score) {
-#pragma unroll
-  for (int h = 0; h < kMostHeads; ++h) {
-    if (h >= heads) break;
-#pragma unroll
-    for (int lanes = kLanes / 2; lanes >= 1; lanes /= 2) sum[h] = sum[h] + __shfl_xor_sync(kAllLanes, sum[h], lanes);
-    if (stores) score[h * kKeys] = call.scale * sum[h];
-  }
-}
-
-// score[h][key] for the heads of a share: 16 lanes a key, element i of a head to lane i mod 16.
-template <typename Element>
-__device__ void compute_scores(const AttentionCall& call, const HeadShare& heads, const float* q,
-                               const std::int32_t* slots, int keys, float* score) {
-  const auto* const k = reinterpret_cast<const typename Element::Stored*>(call.k) + heads.kv_head * call.dim;
-  const int lane = static_cast<int>(threadIdx.x % kLanes), first = static_cast<int>(threadIdx.x / kLanes);
-  constexpr int kAtOnce = kKeys / kLanes;
-  for (int j = first; j - first < keys; j += kAtOnce) {  // all lanes of a warp go round equally often
-    const auto* const key = k + slots[j < keys ? j : 0] * call.kv_heads * call.dim;
-    float sum[kMostHeads];
-#pragma unroll
-    for (int h = 0; h < kMostHeads; ++h) sum[h] = 0;
-#pragma unroll 4
-    for (std::int64_t d = lane; d < call.dim; d += kLanes) {
-      const float value = Element::widen(key[d]);
-#pragma unroll
-      for (int h = 0; h < kMostHeads; ++h)
-        if (h < heads.count) sum[h] = fmaf(q[h * call.dim + d], value, sum[h]);
-    }
-    store_scores(call, sum, heads.count, lane == 0 && j < keys, score + (j < keys ? j : 0));
-  }
-}
-
-// The largest score of a head, or NaN if there is one, by one warp.
-__device__ float largest_score(const float* score, int keys) {
-  float largest = -infinity();
-  bool has_nan = false;
-  for (int j = static_cast<int>(threadIdx.x % kWarp); j < keys; j += kWarp) {
-    has_nan = has_nan || is_nan(score[j]);
-    largest = score[j] > largest ? score[j] : largest;
-  }
-  float all = has_nan ? not_a_number() : largest;
-  for (int lanes = kWarp / 2; lanes >= 1; lanes /= 2) {
-    const float other = __shfl_xor_sync(kAllLanes, all, lanes);
-    all = is_nan(all) || is_nan(other) ? not_a_number() : other > all ? other : all;
-  }
-  return all;
-}
-
-// Denominators and weighted sums of values: an element of a head a thread, keys ascending.
-template <typename Element>
-__device__ void add_values(const AttentionCall& call, const HeadShare& heads, const std::int32_t* slots, int keys,
-                           const float* score, float* tile_of_first, int tile_stride) {
-  const auto* const v = reinterpret_cast<const typename Element::Stored*>(call.v) + heads.kv_head * call.dim;
-  const auto dim = static_cast<int>(call.dim);
-  for (int i = static_cast<int>(threadIdx.x); i < heads.count * dim; i += kKeys) {
-    const int h = i / dim, d = i % dim;
-    float denominator = 0, sum = 0;
-#pragma unroll 8
-    for (int j = 0; j < keys; ++j) {
-      const float weight = score[h * kKeys + j];
-      denominator = denominator + weight;
-      sum = fmaf(weight, Element::widen(v[slots[j] * call.kv_heads * call.dim + d]), sum);
-    }
-    float* const tile = tile_of_first + h * tile_stride;
-    tile[kTileHead + d] = sum;
-    if (d == 0) tile[1] = denominator;
-  }
-}
-
-// The same two from a staged tile: a key a thread, then two elements of a head a thread.
-template <int heads, typename Element, int dim>
-__device__ void staged_scores_of(const StagedTile<Element, dim>& staged, const float* q, float scale, int key,
-                                 float* score) {
-  float dot[heads];
-  staged.template dots<heads>(q, key, dot);
-#pragma unroll
-  for (int h = 0; h < heads; ++h) score[h * kKeys + key] = scale * dot[h];
+__device__ bool is_fresh(const AttentionCall& call, std::int32_t slot) {
+  bool fresh = false;
+  for (int i = 0; i < call.fresh_count; ++i) fresh = fresh || call.fresh[i] == slot;
+  return fresh;
 }
 
 template <typename Element, int dim>
-__device__ void staged_scores(const AttentionCall& call, const HeadShare& heads, const StagedTile<Element, dim>& staged,
-                              const float* q, int keys, float* score) {
-  const auto key = static_cast<int>(threadIdx.x);
-  if (key >= keys) return;
-  switch (heads.count) {
-    case 1: return staged_scores_of<1>(staged, q, call.scale, key, score);
-    case 2: return staged_scores_of<2>(staged, q, call.scale, key, score);
-    case 3: return staged_scores_of<3>(staged, q, call.scale, key, score);
-    default: return staged_scores_of<4>(staged, q, call.scale, key, score);
-  }
-}
+class Team {
+ public:
+  using Tile = StagedTile<Element, dim>;
+  using Stored = typename Tile::Stored;
 
-template <typename Element, int dim>
-__device__ void staged_values(const HeadShare& heads, const StagedTile<Element, dim>& staged, int keys,
-                              const float* score, float* tile_of_first, int tile_stride) {
-  for (int i = static_cast<int>(threadIdx.x); i < heads.count * (dim / 2); i += kKeys) {
-    const int h = i / (dim / 2), pair = i % (dim / 2);
-    float sum[2] = {0, 0}, denominator = 0;
-    staged.add_values(score + h * kKeys, keys, pair, sum, denominator);
-    float* const tile = tile_of_first + h * tile_stride;
-    tile[kTileHead + 2 * pair] = sum[0];
-    tile[kTileHead + 2 * pair + 1] = sum[1];
-    if (pair == 0) tile[1] = denominator;
-  }
-}
+  __device__ Team(const AttentionCall& call, const AttentionLeft& left, int team, int teams)
+      : call_(call),
+        left_(left),
+        heads_(head_share(call, left.heads_at_once, static_cast<int>(blockIdx.y))),
+        r_(blockIdx.z),
+        barrier_(1 + team),
+        tile_(static_cast<int>(blockIdx.x) * teams + team),
+        thread_(static_cast<int>(threadIdx.x) - team * Tile::kThreads),
+        warp_(thread_ / kWarp),
+        lane_(thread_ % kWarp),
+        staged_(shared_memory<std::uint8_t>() + team * Tile::kBytes) {}
 
-// The largest maximum of a head's tiles; NaN if one is.
-__device__ float largest_of_tiles(const float* tiles, int count, int stride) {
-  float largest = -infinity();
-  bool has_nan = false;
-  for (int t = static_cast<int>(threadIdx.x % kWarp); t < count; t += kWarp) {
-    const float m = __ldcg(tiles + t * stride);
-    has_nan = has_nan || is_nan(m);
-    largest = m > largest ? m : largest;
+  // Before the kernel ahead has ended.
+  __device__ void prepare() {
+    find_keys();
+    early_ = call_.fresh != nullptr;
+    if (!early_ || warp_ >= Tile::kKeyWarps) return;
+    const bool fresh = slot_ >= 0 && is_fresh(call_, slot_);
+    fetch(fresh ? -1 : slot_);
+    if (!fresh) slot_ = -1;
   }
-  float all = has_nan ? not_a_number() : largest;
-  for (int lanes = kWarp / 2; lanes >= 1; lanes /= 2) {
-    const float other = __shfl_xor_sync(kAllLanes, all, lanes);
-    all = is_nan(all) || is_nan(other) ? not_a_number() : other > all ? other : all;
-  }
-  return all;
-}
+  __device__ int tile() const { return tile_; }
+  __device__ int tiles() const { return keys_.tiles; }
+  __device__ bool works() const { return tile_ < keys_.tiles || tile_ == 0; }
 
-// Adds kBatch tiles from t on to `width` neighbouring elements of a head. All are read before the first is added, also
-// those that do not exist, which are left out.
-template <int width>
-__device__ void add_batch(const float* tile, int tile_floats, const float* weights, int t, int count, int d,
-                          float (&sum)[width], float& below) {
-  float value[kBatch][width], denominator[kBatch];
-#pragma unroll
-  for (int u = 0; u < kBatch; ++u) {
-    const float* const from = tile + (t + u < count ? t + u : t) * tile_floats;
-    denominator[u] = __ldcg(from + 1);
-    if constexpr (width == 4) {
-      const float4 four = __ldcg(reinterpret_cast<const float4*>(from + kTileHead + d));
-      value[u][0] = four.x, value[u][1] = four.y, value[u][2] = four.z, value[u][3] = four.w;
+  // Leaves maxima and denominators in shared memory; of the sums a lane has two.
+  __device__ void compute() {
+    staged_.fetch_queries(call_.q + (r_ * call_.heads + heads_.first) * dim, heads_.count, thread_);
+    if (warp_ < Tile::kKeyWarps) {
+      if (early_) {
+        staged_.fetch_few(keys_of(call_.k), keys_of(call_.v), call_.kv_heads * dim, slot_, warp_);
+        end_of_copies();
+        end_of_copies();
+      } else {
+        fetch(slot_);
+      }
     } else {
-      value[u][0] = __ldcg(from + kTileHead + d);
+      end_of_copies();
+      end_of_copies();
     }
-  }
-#pragma unroll
-  for (int u = 0; u < kBatch; ++u) {
-    const float w = t + u < count ? weights[t + u] : -1.0f;
-    if (w < 0) continue;
-    below = fmaf(w, denominator[u], below);
-#pragma unroll
-    for (int e = 0; e < width; ++e) sum[e] = fmaf(w, value[u][e], sum[e]);
-  }
-}
-
-// What a tile counts for beside the largest of all; below 0: it counts as no tile.
-__device__ float tile_weight(float maximum, float largest) {
-  return maximum == -infinity() ? -1.0f : exp_f32(maximum - largest);
-}
-
-// The tiles of a share's heads, ascending, into `sums`: [heads, dim]. weights: kMostHeads * (kKeys + 1); both of shared
-// memory
-template <int width>
-__device__ void add_tiles(const AttentionCall& call, const HeadShare& heads, std::int64_t r, const Left& left,
-                          int all_tiles, float* weights, float* sums) {
-  __shared__ float largest[kMostHeads], denominator[kMostHeads];
-  const auto dim = static_cast<int>(call.dim);
-  const int tile_floats = dim + kTileHead, head_floats = left.most_tiles * tile_floats;
-  const float* const tiles = left.tiles + (r * call.heads + heads.first) * head_floats;
-  const auto thread = static_cast<int>(threadIdx.x);
-  for (int h = thread / kWarp; h < heads.count; h += kKeys / kWarp) {
-    const float found = largest_of_tiles(tiles + std::int64_t{h} * head_floats, all_tiles, tile_floats);
-    if (thread % kWarp == 0) largest[h] = found, denominator[h] = 0;
-  }
-  for (int i = thread; i < heads.count * dim; i += kKeys) sums[i] = 0;
-  for (int begin = 0; begin < all_tiles; begin += kKeys) {
-    const int count = all_tiles - begin < kKeys ? all_tiles - begin : kKeys;
-    __syncthreads();
-    for (int i = thread; i < heads.count * kKeys; i += kKeys) {
-      const int h = i / kKeys, t = i % kKeys;
-      if (t >= count) continue;
-      const float* const tile = tiles + std::int64_t{h} * head_floats + (begin + t) * tile_floats;
-      weights[i] = tile_weight(__ldcg(tile), largest[h]);
-    }
-    __syncthreads();
-    for (int i = thread * width; i < heads.count * dim; i += kKeys * width) {
-      const int h = i / dim, d = i % dim;
-      const float* const tile = tiles + std::int64_t{h} * head_floats + begin * tile_floats;
-      float sum[width], below = denominator[h];
-#pragma unroll
-      for (int e = 0; e < width; ++e) sum[e] = sums[i + e];
-      for (int t = 0; t < count; t += kBatch)
-        add_batch<width>(tile, tile_floats, weights + h * kKeys, t, count, d, sum, below);
-      const bool ends = begin + count == all_tiles, finite = is_finite(largest[h]);
-#pragma unroll
-      for (int e = 0; e < width; ++e) sums[i + e] = !ends ? sum[e] : finite ? sum[e] / below : not_a_number();
-      if (d == 0) weights[kMostHeads * kKeys + h] = below;  // while others still read the old one
-    }
-    __syncthreads();
-    if (thread < heads.count) denominator[thread] = weights[kMostHeads * kKeys + thread];
-  }
-  __syncthreads();
-}
-
-// The same where a row has one tile, which lies in `tiles` of shared memory: [heads, kTileHead + dim].
-__device__ void finish_only_tile(const HeadShare& heads, int dim, const float* tiles, float* sums) {
-  for (int i = static_cast<int>(threadIdx.x); i < heads.count * dim; i += kKeys) {
-    const int h = i / dim, d = i % dim;
-    const float* const tile = tiles + h * (dim + kTileHead);
-    const float weight = tile_weight(tile[0], tile[0]);
-    const float sum = fmaf(weight, tile[kTileHead + d], 0.0f), below = fmaf(weight, tile[1], 0.0f);
-    sums[i] = is_finite(tile[0]) ? sum / below : not_a_number();
-  }
-  __syncthreads();
-}
-
-// Scores become weights: exp(score - largest of the head), by all threads.
-__device__ void weigh(const HeadShare& heads, int keys, float* score, float* tile_of_first, int tile_stride) {
-  __shared__ float largest[kMostHeads];
-  const auto thread = static_cast<int>(threadIdx.x);
-  for (int h = thread / kWarp; h < heads.count; h += kKeys / kWarp) {
-    const float found = largest_score(score + h * kKeys, keys);
-    if (thread % kWarp == 0) largest[h] = found, tile_of_first[h * tile_stride] = found;
-  }
-  __syncthreads();
-  for (int i = thread; i < heads.count * kKeys; i += kKeys)
-    if (i % kKeys < keys) score[i] = exp_f32(score[i] - largest[i / kKeys]);
-}
-
-// A tile of the heads of a share: maximum, denominator and sums of each to `own`. shared: what launch_attention gives
-template <typename Element, int dim>
-__device__ void compute_tile(const AttentionCall& call, const HeadShare& heads, const float* q,
-                             const std::int32_t* slots, int keys, float* score, std::uint8_t* staging, float* own,
-                             int tile_stride) {
-  if constexpr (dim == 0) {
-    compute_scores<Element>(call, heads, q, slots, keys, score);
-    __syncthreads();
-    weigh(heads, keys, score, own, tile_stride);
-    __syncthreads();
-    add_values<Element>(call, heads, slots, keys, score, own, tile_stride);
-  } else {
-    using Stored = typename Element::Stored;
-    const StagedTile<Element, dim> staged(staging);
-    staged.fetch(reinterpret_cast<const Stored*>(call.k) + heads.kv_head * dim,
-                 reinterpret_cast<const Stored*>(call.v) + heads.kv_head * dim, call.kv_heads * dim, slots, keys);
     wait_for_copies<1>();
-    __syncthreads();
-    staged_scores<Element, dim>(call, heads, staged, q, keys, score);
-    __syncthreads();
-    weigh(heads, keys, score, own, tile_stride);
+    wait_at(barrier_, Tile::kThreads);
+    if (warp_ < Tile::kKeyWarps) staged_.compute_scores(heads_.count, keys_.count, call_.scale, warp_);
     wait_for_copies<0>();
-    __syncthreads();
-    staged_values<Element, dim>(heads, staged, keys, score, own, tile_stride);
+    wait_at(barrier_, Tile::kThreads);
+    if (warp_ == Tile::kKeyWarps)
+      staged_.add_weights(heads_.count);
+    else if (has_outputs())
+      sums_ = staged_.add_values(output().h, output().pair, keys_.count, warp_);
   }
-}
 
-// Shared memory, in floats: [kMostHeads, kKeys + 1] scores, [kMostHeads, dim] of q, then of sums, one tile of each
-// head, and the staged keys and values.
-__host__ __device__ constexpr int shared_floats(int dim) {
-  return kMostHeads * (kKeys + 1 + dim + kTileHead + dim);
-}
+  // Whether this warp has outputs, and which of them this lane has.
+  __device__ bool has_outputs() const { return warp_ < heads_.count * Tile::kSlices; }
+  __device__ OutputPair output() const {
+    const int slice = warp_ % Tile::kSlices;
+    return {warp_ / Tile::kSlices, slice, slice * kWarp + lane_};
+  }
+  __device__ bool is_there(const OutputPair& at) const { return at.pair < dim / 2; }
 
-// fixed_dim: the head size where tiles are staged; 0: any
-template <typename Element, int fixed_dim>
-__global__ void __launch_bounds__(kKeys) attention_kernel(const __grid_constant__ AttentionCall call, Left left) {
-  __shared__ std::int32_t slots[kKeys];
-  __shared__ std::int32_t counts[kKeys + 1];
-  const std::int64_t r = blockIdx.z;
-  const auto tile = static_cast<int>(blockIdx.x), thread = static_cast<int>(threadIdx.x);
-  const int dim = fixed_dim != 0 ? fixed_dim : static_cast<int>(call.dim), tile_floats = dim + kTileHead;
-  const HeadShare heads = head_share(call, static_cast<int>(blockIdx.y));
-  float* const score = shared_memory<float>();
-  float* const q = score + kMostHeads * (kKeys + 1);
-  float* const only_tile = q + kMostHeads * dim;
-  const TileKeys keys =
-      call.tables.mask == nullptr ? list_slots(call, r, tile, slots) : mask_slots(call, r, tile, slots, counts);
+  // To shared memory, for the first team.
+  __device__ void leave_sums() const {
+    if (warp_ >= Tile::kKeyWarps || !has_outputs() || !is_there(output())) return;
+    float* const to = staged_.sums(output().h) + 2 * output().pair;
+    to[0] = sums_.of[0], to[1] = sums_.of[1];
+  }
+  // To memory, for the last block.
+  __device__ void leave_tile() const {
+    if (warp_ == Tile::kKeyWarps) {
+      if (lane_ < heads_.count)
+        store_pair(tile_of(lane_) + tile_ * kTileFloats, staged_.maximum(lane_), staged_.denominator(lane_));
+    } else if (has_outputs() && is_there(output())) {
+      store_pair(tile_of(output().h) + tile_ * kTileFloats + kTileHead + 2 * output().pair, sums_.of[0], sums_.of[1]);
+    }
+  }
+
+  // The outputs of tiles that lie in this block: this team's, and the next one's where there are two.
+  __device__ void finish_here() const {
+    if (warp_ >= Tile::kKeyWarps || !has_outputs()) return;
+    const OutputPair at = output();
+    const Tile second(shared_memory<std::uint8_t>() + Tile::kBytes);
+    const bool two = keys_.tiles > 1;
+    const float m[2] = {staged_.maximum(at.h), two ? second.maximum(at.h) : -infinity()};
+    const std::uint32_t order[2] = {order_of(m[0]), order_of(m[1])};
+    const float largest = score_of(order[0] > order[1] ? order[0] : order[1]);
+    Total total;
+    total.add(tile_weight(m[0], largest), staged_.denominator(at.h), sums_.of[0], sums_.of[1]);
+    if (two) {
+      const float* const sums = second.sums(at.h) + 2 * (is_there(at) ? at.pair : 0);
+      total.add(tile_weight(m[1], largest), second.denominator(at.h), sums[0], sums[1]);
+    }
+    store(at, total.result(0, largest), total.result(1, largest));
+  }
+
+  // The same of all tiles of the row, which lie in memory.
+  __device__ void finish_all() const {
+    if (warp_ >= Tile::kKeyWarps || !has_outputs()) return;
+    const OutputPair at = output();
+    const float* const tiles = tile_of(at.h);
+    const float* const sums = tiles + kTileHead + 2 * (is_there(at) ? at.pair : 0);
+    float2 batch[kTilesAtOnce];
+    load_batch(sums, 0, batch);
+    float2 own = head_of_tile(tiles, lane_);
+    std::uint32_t order = order_of(own.x);
+    for (int t = lane_ + kWarp; t < keys_.tiles; t += kWarp) {
+      const std::uint32_t other = order_of(head_of_tile(tiles, t).x);
+      order = other > order ? other : order;
+    }
+    const float largest = score_of(largest_of_warp(order));
+    Total total;
+    for (int begin = 0; begin < keys_.tiles; begin += kTilesAtOnce) {
+      if (begin > 0) load_batch(sums, begin, batch);
+      if (begin > 0 && begin % kWarp == 0) own = head_of_tile(tiles, begin + lane_);
+      const float weight = begin / kWarp * kWarp + lane_ < keys_.tiles ? tile_weight(own.x, largest) : -1.0f;
+#pragma unroll
+      for (int u = 0; u < kTilesAtOnce; ++u) {
+        const int lane = begin % kWarp + u;
+        total.add(__shfl_sync(kAllLanes, weight, lane), __shfl_sync(kAllLanes, own.y, lane), batch[u].x, batch[u].y);
+      }
+    }
+    store(at, total.result(0, largest), total.result(1, largest));
+  }
+
+ private:
+  static constexpr int kTileFloats = dim + kTileHead;
+
+  // This lane's slot of the 16 of its warp; -1: there is no such key.
+  __device__ void find_keys() {
+    const int key = warp_ * Tile::kOfWarp + lane_ % Tile::kOfWarp;
+    if (call_.tables.mask != nullptr) {
+      std::int32_t* const slots = staged_.slots();
+      keys_ = mask_slots(call_, r_, tile_, thread_, Tile::kThreads, barrier_, slots, slots + kKeys);
+      slot_ = key < keys_.count ? slots[key] : -1;
+    } else {
+      const ListedKeys listed(call_, r_);
+      keys_ = listed.of_tile(tile_);
+      slot_ = key < keys_.count ? listed.slot(call_, r_, keys_.first + key) : -1;
+    }
+  }
+
+  __device__ const Stored* keys_of(const std::byte* memory) const {
+    return reinterpret_cast<const Stored*>(memory) + heads_.kv_head * dim;
+  }
+  // Two groups of copies: keys, and values.
+  __device__ void fetch(std::int32_t slot) const {
+    staged_.fetch_keys(keys_of(call_.k), call_.kv_heads * dim, slot, warp_);
+    end_of_copies();
+    staged_.fetch_values(keys_of(call_.v), call_.kv_heads * dim, slot, warp_);
+    end_of_copies();
+  }
+
+  __device__ float* tile_of(int h) const {
+    return left_.tiles + (r_ * call_.heads + heads_.first + h) * left_.most_tiles * kTileFloats;
+  }
+  __device__ float2 head_of_tile(const float* tiles, int t) const {
+    return __ldcg(reinterpret_cast<const float2*>(tiles + (t < keys_.tiles ? t : 0) * kTileFloats));
+  }
+  __device__ void load_batch(const float* sums, int begin, float2 (&batch)[kTilesAtOnce]) const {
+#pragma unroll
+    for (int u = 0; u < kTilesAtOnce; ++u)
+      batch[u] =
+          __ldcg(reinterpret_cast<const float2*>(sums + (begin + u < keys_.tiles ? begin + u : 0) * kTileFloats));
+  }
+  __device__ static void store_pair(float* to, float first, float second) {
+    *reinterpret_cast<float2*>(to) = make_float2(first, second);
+  }
+
+  // A pair of each lane, as it is and in the forms that are wanted.
+  __device__ void store(const OutputPair& at, float first, float second) const {
+    const std::int64_t width = call_.heads * dim, column = (heads_.first + at.h) * dim + 2 * at.pair;
+    if (is_there(at)) store_pair(call_.out + r_ * width + column, first, second);
+    if (left_.quantised.data != nullptr) {
+      const std::int64_t block = ((heads_.first + at.h) * dim + at.slice * 64) / kBlock;
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int from = half * (kWarp / 2) + lane_ / 2;
+        const float a = __shfl_sync(kAllLanes, first, from), b = __shfl_sync(kAllLanes, second, from);
+        if (at.slice * 64 + half * kBlock < dim)
+          quantise_block(lane_ % 2 == 0 ? a : b, r_, block + half, left_.quantised);
+      }
+    }
+    if (left_.terms.data != nullptr && is_there(at)) {
+      store_terms<Bf16Element>(first, r_, column, left_.terms);
+      store_terms<Bf16Element>(second, r_, column + 1, left_.terms);
+    }
+  }
+
+  const AttentionCall& call_;
+  const AttentionLeft& left_;
+  HeadShare heads_;
+  std::int64_t r_;
+  int barrier_, tile_, thread_, warp_, lane_;
+  Tile staged_;
+  TileKeys keys_;
+  std::int32_t slot_ = -1;
+  bool early_ = false;
+  typename Tile::Sums sums_ = {{0, 0}};
+};
+
+template <typename Element, int dim, int teams>
+__global__ void __launch_bounds__(teams* StagedTile<Element, dim>::kThreads)
+    attention_kernel(const __grid_constant__ AttentionCall call, const __grid_constant__ AttentionLeft left) {
+  Team<Element, dim> team(call, left, static_cast<int>(threadIdx.x) / StagedTile<Element, dim>::kThreads, teams);
+  team.prepare();
   wait_for_earlier_kernels();
-  if (keys.count == 0 && tile != 0) return;  // tile 0 without keys: of a row that sees none, whose output is NaN
-  for (int i = thread; i < heads.count * dim; i += kKeys) q[i] = call.q[(r * call.heads + heads.first) * dim + i];
-  __syncthreads();
-  const bool alone = keys.tiles <= 1;
-  const int head_floats = left.most_tiles * tile_floats;
-  float* const own = alone ? only_tile : left.tiles + (r * call.heads + heads.first) * head_floats + tile * tile_floats;
-  compute_tile<Element, fixed_dim>(call, heads, q, slots, keys.count, score,
-                                   reinterpret_cast<std::uint8_t*>(score + shared_floats(dim)), own,
-                                   alone ? tile_floats : head_floats);
-  if (alone) {
+  const int first_tile = static_cast<int>(blockIdx.x) * teams;
+  if (first_tile != 0 && first_tile >= team.tiles()) return;
+  if (team.works()) team.compute();
+  if (team.tiles() <= teams) {
+    if (team.tile() == 1) team.leave_sums();
     __syncthreads();
-    finish_only_tile(heads, dim, only_tile, q);
+    if (team.tile() == 0) team.finish_here();
   } else {
-    if (!arrive_last(left.arrived + r * gridDim.y + blockIdx.y, keys.tiles)) return;
-    if (dim % 4 == 0)
-      add_tiles<4>(call, heads, r, left, keys.tiles, score, q);
-    else
-      add_tiles<1>(call, heads, r, left, keys.tiles, score, q);
-  }
-  for (int i = thread; i < heads.count * dim; i += kKeys) {
-    const std::int64_t column = heads.first * dim + i;
-    call.out[r * call.heads * dim + column] = q[i];
-    if (left.quantised.data != nullptr) quantise_block(q[i], r, column / kBlock, left.quantised);
-    if (left.terms.data != nullptr) store_terms<Bf16Element>(q[i], r, column, left.terms);
+    if (team.works()) team.leave_tile();
+    if (!arrive_last(left.arrived + blockIdx.z * gridDim.y + blockIdx.y, (team.tiles() + teams - 1) / teams)) return;
+    if (team.tile() == first_tile) team.finish_all();
   }
 }
 
@@ -356,19 +277,57 @@ std::int64_t most_tiles(const AttentionCall& call) {
   return (keys + kKeys - 2) / kKeys + 1;  // the first may begin anywhere in its tile
 }
 
+// As few heads a share as leave no multiprocessor with more than it can have at once.
+int heads_at_once(Queue queue, const AttentionCall& call) {
+  constexpr std::int64_t kAtOnce = 2;  // blocks of a multiprocessor
+  const std::int64_t each = call.rows * call.kv_heads * most_tiles(call);
+  for (int heads = 1; heads < kMostHeads; ++heads)
+    if (each * shares_of(call, heads) <= kAtOnce * queue.processors) return heads;
+  return kMostHeads;
+}
+
+template <typename Element, int dim, int teams>
+void launch_teams(Queue queue, const AttentionCall& call, const AttentionLeft& left) {
+  using Tile = StagedTile<Element, dim>;
+  static_assert(Tile::kBytes < static_cast<int>(kSmallSharedBytes));
+  const Launch how{
+      {blocks_for(left.most_tiles, teams), static_cast<unsigned>(call.kv_heads * shares_of(call, left.heads_at_once)),
+       static_cast<unsigned>(call.rows)},
+      teams * Tile::kThreads,
+      static_cast<std::size_t>(teams) * Tile::kBytes};
+  launch(queue, "attention", attention_kernel<Element, dim, teams>, how, call, left);
+}
+
 template <typename Element, int dim>
-void launch_attention(Queue queue, const AttentionCall& call, const Left& left) {
-  auto shared = static_cast<std::size_t>(shared_floats(static_cast<int>(call.dim))) * sizeof(float);
-  if constexpr (dim != 0) {
-    using Tile = StagedTile<Element, dim>;
-    static_assert(Tile::kBytes + shared_floats(dim) * 4 + kStaticBytes <= static_cast<int>(kSmallSharedBytes));
-    shared += Tile::kBytes;
-  }
-  const Launch how{{static_cast<unsigned>(left.most_tiles), static_cast<unsigned>(call.kv_heads * shares_of(call)),
-                    static_cast<unsigned>(call.rows)},
-                   kKeys,
-                   shared};
-  launch(queue, "attention", attention_kernel<Element, dim>, how, call, left);
+void launch_any(Queue queue, const AttentionCall& call, const AttentionLeft& left) {
+  auto shared = static_cast<std::size_t>(any_shared_floats(static_cast<int>(call.dim))) * sizeof(float);
+  if constexpr (dim != 0) shared += SharedTile<Element, dim>::kBytes;
+  const Launch how{
+      {static_cast<unsigned>(left.most_tiles),
+       static_cast<unsigned>(call.kv_heads * shares_of(call, left.heads_at_once)), static_cast<unsigned>(call.rows)},
+      kKeys,
+      shared};
+  launch(queue, "attention", any_attention_kernel<Element, dim>, how, call, left);
+}
+
+// Teams where tiles are so few that the wait for one counts; two tiles a block where a row may have no more than a few:
+// they need not meet in memory.
+template <typename Element, int dim>
+void launch_staged(Queue queue, const AttentionCall& call, AttentionLeft left) {
+  constexpr int kFewTiles = 4, kFewBlocks = 5;  // of a row, of a multiprocessor
+  const std::int64_t blocks = call.rows * call.kv_heads * shares_of(call, kMostHeads) * left.most_tiles;
+  if (blocks > kFewBlocks * queue.processors) return launch_any<Element, dim>(queue, call, left);
+  left.heads_at_once = heads_at_once(queue, call);
+  if (left.most_tiles <= kFewTiles && left.heads_at_once == 1 && !queue.small_blocks)
+    launch_teams<Element, dim, 2>(queue, call, left);
+  else
+    launch_teams<Element, dim, 1>(queue, call, left);
+}
+
+// Rows of q and outputs that can be copied 16 bytes at a time.
+bool is_aligned(const AttentionCall& call) {
+  const auto address = [](const float* p) { return reinterpret_cast<std::uintptr_t>(p); };
+  return (address(call.q) | address(call.out)) % 16 == 0;
 }
 
 }  // namespace
@@ -378,23 +337,25 @@ std::int64_t attention_tile_bytes(const AttentionCall& call) {
 }
 
 std::int64_t attention_count_bytes(const AttentionCall& call) {
-  return call.rows * call.kv_heads * shares_of(call) * static_cast<std::int64_t>(sizeof(std::int32_t));
+  return call.rows * call.heads * static_cast<std::int64_t>(sizeof(std::int32_t));
 }
 
 void attention(Queue queue, const AttentionCall& call, const AttentionScratch& scratch, const AttentionForms& forms) {
-  const Left left{reinterpret_cast<float*>(scratch.tiles),
-                  reinterpret_cast<std::int32_t*>(scratch.counts),
-                  {reinterpret_cast<std::uint8_t*>(forms.quantised), call.heads * call.dim / kBlock, call.rows == 1},
-                  term_rows(queue, forms.terms, call.rows, call.heads * call.dim),
-                  static_cast<int>(most_tiles(call))};
+  const AttentionLeft left{
+      reinterpret_cast<float*>(scratch.tiles),
+      reinterpret_cast<std::int32_t*>(scratch.counts),
+      {reinterpret_cast<std::uint8_t*>(forms.quantised), call.heads * call.dim / kBlock, call.rows == 1},
+      term_rows(queue, forms.terms, call.rows, call.heads * call.dim),
+      static_cast<int>(most_tiles(call)),
+      kMostHeads};
   with_element(call.kv_type, [&](auto element) {
     using Element = decltype(element);
     if constexpr (sizeof(typename Element::Stored) == 2) {
-      if (call.dim == 64) return launch_attention<Element, 64>(queue, call, left);
-      if (call.dim == 96) return launch_attention<Element, 96>(queue, call, left);
-      if (call.dim == 128) return launch_attention<Element, 128>(queue, call, left);
+      if (call.dim == 64 && is_aligned(call)) return launch_staged<Element, 64>(queue, call, left);
+      if (call.dim == 96 && is_aligned(call)) return launch_staged<Element, 96>(queue, call, left);
+      if (call.dim == 128 && is_aligned(call)) return launch_staged<Element, 128>(queue, call, left);
     }
-    launch_attention<Element, 0>(queue, call, left);
+    launch_any<Element, 0>(queue, call, left);
   });
 }
 

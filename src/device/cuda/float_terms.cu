@@ -28,7 +28,8 @@ __global__ void split_kernel(ConstRows x, TermRows terms) {
 }
 
 __global__ void swiglu_split_kernel(const float* x, Rows y, TermRows terms) {
-  wait_for_earlier_kernels();
+  let_the_next_come();
+  wait_and_hold_the_next_back();
   const Element at;
   if (at.k >= terms.chunks * kFloatChunk) return;
   float value = 0;
@@ -43,14 +44,15 @@ __global__ void swiglu_split_kernel(const float* x, Rows y, TermRows terms) {
 // One row by one block of threads.
 __global__ void __launch_bounds__(kMostThreads)
     norm_split_kernel(const float* x, const float* w, float eps, Rows y, TermRows terms) {
+  let_the_next_come();
   const std::int64_t r = blockIdx.x, first = threadIdx.x;
   const float first_weight = first < y.columns ? w[first] : 0.0f;  // on its way while others still work
-  wait_for_earlier_kernels();
+  wait_and_hold_the_next_back();
   const RmsRow row = rms_row(x + r * y.columns, y.columns, eps);
   for (std::int64_t k = first; k < terms.chunks * kFloatChunk; k += blockDim.x) {
     float value = 0;
     if (k < y.columns) {
-      value = (row.x[k] * row.factor) * (k == first ? first_weight : w[k]);
+      value = (row[k] * row.factor) * (k == first ? first_weight : w[k]);
       y.data[r * y.stride + k] = value;
     }
     store_terms<Bf16Element>(value, r, k, terms);

@@ -56,7 +56,12 @@ inline int sum_of_warp(int value) {
 
 inline void wait_for_earlier_kernels() {}
 inline void wait_and_hold_the_next_back() {}
+inline void let_the_next_come() {}
 inline void settle(float&, float&) {}
+
+inline std::int32_t count_in_order(std::int32_t* counter) {
+  return atomicAdd(counter, 1);
+}
 
 template <typename T>
 T* shared_memory() {
@@ -194,21 +199,34 @@ __device__ inline void settle(float& a, float& b) {
 }
 
 // Every kernel calls one of these before it reads or writes what others may have written or read: the kernels before it
-// in the queue have then ended. (Before it calls them, all but the one ahead of it have, since every block of threads
-// waits before it ends. That is enough for the tables of a step and for weights: who may write those holds the next
-// kernel back.) The next one may come and wait in its turn from here on, or
-// only when this one ends: where the blocks of this one do not fill the GPU evenly, those of the next would crowd where
-// there is room.
+// in the queue have then ended. The next one may come and wait in its turn from here on; or only when this one ends:
+// where the blocks of this one do not fill the GPU evenly, those of the next would crowd where there is room; or from
+// the beginning on: for short kernels, whose next one has much to fetch.
+//
+// What a kernel may read before it waits: tables of a step and weights, since who may write those holds the next kernel
+// back, and every block of threads waits before it ends. Keys and values only where the two kernels ahead are known: a
+// linear, which lets nobody come before all ahead of it have ended, and the write of some slots, and of other slots.
 __device__ inline void wait_and_hold_the_next_back() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
-__device__ inline void wait_for_earlier_kernels() {
-  wait_and_hold_the_next_back();
+__device__ inline void let_the_next_come() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;");
 #endif
+}
+__device__ inline void wait_for_earlier_kernels() {
+  wait_and_hold_the_next_back();
+  let_the_next_come();
+}
+
+// Adds 1 and returns what was there. What this thread, and threads it has met at a barrier, wrote before is seen by
+// those that count after it.
+__device__ inline std::int32_t count_in_order(std::int32_t* counter) {
+  std::int32_t before;
+  asm volatile("atom.acq_rel.gpu.global.add.s32 %0, [%1], 1;" : "=r"(before) : "l"(counter) : "memory");
+  return before;
 }
 
 template <typename T>

@@ -150,6 +150,9 @@ struct AttentionCall {
   AttentionTables tables;
   std::int64_t rows = 0, heads = 0, kv_heads = 0, dim = 0, block_size = 0;
   float scale = 1;
+  // Not null: of keys and values, the two kernels ahead write these slots, `fresh_count` of them, and no others.
+  const std::int32_t* fresh = nullptr;
+  std::int64_t fresh_count = 0;
 };
 // Scratch memory: tiles for each row, uninitialised, and counts, zeros before a call and after it.
 std::int64_t attention_tile_bytes(const AttentionCall& call);  // for one row

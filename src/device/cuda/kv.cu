@@ -23,6 +23,7 @@ __global__ void write_kernel(const float* from, const std::int32_t* slot, std::i
 // A row for each x of the grid: one pair of elements of a head of q or k a thread, then one element of v.
 template <typename Element>
 __global__ void rotate_kernel(RotateAndWrite call) {
+  let_the_next_come();
   const std::int64_t r = blockIdx.x;
   const auto half = static_cast<int>(call.half), heads = static_cast<int>(call.heads);
   const int i = static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x),
@@ -31,7 +32,7 @@ __global__ void rotate_kernel(RotateAndWrite call) {
   const int head = i / half, j = i % half, k_head = head - heads;
   const std::int64_t place = call.position[r] * call.half + j, slot = call.slot[r];
   const float c = call.cosine[place], s = call.sine[place];
-  wait_for_earlier_kernels();
+  wait_and_hold_the_next_back();
   if (i < pairs) {
     float* const p =
         k_head >= 0 ? call.k + r * width + k_head * 2 * half + j : call.q + (r * call.heads + head) * 2 * half + j;

@@ -14,10 +14,8 @@ __device__ inline bool arrive_last(std::int32_t* arrived, int blocks) {
   __shared__ bool last;
   __syncthreads();
   if (threadIdx.x == 0) {
-    __threadfence();
-    last = atomicAdd(arrived, 1) + 1 == blocks;
+    last = count_in_order(arrived) + 1 == blocks;
     if (last) *arrived = 0;
-    __threadfence();
   }
   __syncthreads();
   return last;

@@ -12,6 +12,7 @@ namespace {
 // What attention keeps of tiles at a time; larger calls are cut by rows.
 constexpr std::int64_t kTileBytes = 64 << 20;
 constexpr std::int64_t kMostAttentionRows = 32768;  // of a grid
+constexpr std::int64_t kMostFreshSlots = 16;        // so many that looking for them does not cost what it saves
 // What kv_copy keeps of slots at a time, for as many layers as that holds.
 constexpr std::int64_t kSlotBytes = 32 << 20;
 
@@ -110,6 +111,7 @@ void OpQueue::wait_with(Waiting op) {
 
 void OpQueue::flush() {
   const Waiting op = std::exchange(waiting_, Nothing{});
+  just_written_ = {};
   if (const auto* norm = std::get_if<Norm>(&op)) {
     const std::int64_t dim = norm->w.dim(0);
     cuda::rms_norm(queue_, floats(norm->x), floats(norm->w), norm->eps, norm->x.elements() / dim, dim, floats(norm->y));
@@ -250,6 +252,7 @@ void OpQueue::rope(View x, ConstView position, ConstView cosine, ConstView sine)
     rotations->all.push_back(one);
     return;
   }
+  behind_linear_ = std::holds_alternative<Linear>(waiting_);
   flush();
   wait_with(Rotations{{one}});
 }
@@ -276,6 +279,7 @@ void OpQueue::kv_write(ConstView k, ConstView v, ConstView slot, const KvViews& 
                       .kv_k = kv.k.data(),
                       .kv_v = kv.v.data()});
     waiting_ = Nothing{};
+    if (behind_linear_) just_written_ = slot;
     return;
   }
   flush();
@@ -302,14 +306,21 @@ void OpQueue::kv_copy(std::span<const KvViews> layers, ConstView from, ConstView
 }
 
 void OpQueue::attention(ConstView q, const KvViews& kv, const RowTables& rows, float scale, View out) {
+  const ConstView written = just_written_;
   flush();
-  const AttentionCall call = attention_call(q, kv, rows, scale, out);
+  AttentionCall call = attention_call(q, kv, rows, scale, out);
   const std::int64_t for_row = attention_tile_bytes(call);
   const std::int64_t at_once =
       std::clamp<std::int64_t>(kTileBytes / for_row, 1, std::min(call.rows, kMostAttentionRows));
   const AttentionScratch scratch{tiles_.at_least(static_cast<std::size_t>(at_once * for_row)),
                                  counts_.at_least(static_cast<std::size_t>(attention_count_bytes(call)))};
-  if (at_once == call.rows) return wait_with(Attention{call, scratch, out});
+  if (at_once == call.rows) {
+    if (!written.empty() && written.dim(0) <= kMostFreshSlots) {
+      call.fresh = ints(written);
+      call.fresh_count = written.dim(0);
+    }
+    return wait_with(Attention{call, scratch, out});
+  }
   for (std::int64_t begin = 0; begin < call.rows; begin += at_once)
     cuda::attention(queue_, rows_of_call(call, begin, std::min(at_once, call.rows - begin)), scratch, {});
 }

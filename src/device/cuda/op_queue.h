@@ -111,6 +111,8 @@ class OpQueue {
   bool fused_;
   bool in_step_ = false;
   Waiting waiting_;
+  bool behind_linear_ = false;  // the rotations that wait are
+  ConstView just_written_;      // slots, where nothing has come behind the rotations, and the write, that were
   Scratch tiles_, counts_, quantised_, bf16_terms_, f16_terms_, slots_, vocabulary_;
 };
 

@@ -1,5 +1,7 @@
 // The rows of a linear's input as the contract quantises them, alone or in one kernel with the op that makes them; what
 // that op stores is stored all the same.
+#include <algorithm>
+
 #include "device/cuda/kernel.h"
 #include "device/cuda/kernels.h"
 #include "device/cuda/quantise_block.h"
@@ -30,25 +32,31 @@ __global__ void quantise_kernel(ConstRows x, QuantisedRows quantised) {
 }
 
 __global__ void swiglu_quantise_kernel(const float* x, Rows y, QuantisedRows quantised) {
-  wait_for_earlier_kernels();
+  let_the_next_come();
+  wait_and_hold_the_next_back();
   const Unit unit;
   if (unit.block >= quantised.blocks) return;
   const float* const row = x + unit.r * 2 * y.columns;
-  const float value = silu_f32(row[unit.column]) * row[unit.column + y.columns];
+  const float gate = row[unit.column], up = row[unit.column + y.columns];
+  const float value = silu_f32(gate) * up;
   y.data[unit.r * y.stride + unit.column] = value;
   quantise_block(value, unit.r, unit.block, quantised);
 }
 
-// One row by one block of threads.
+// A row for each x of the grid, its blocks shared out to the warps of all y: each y has the row's factor for itself.
 __global__ void __launch_bounds__(kMostThreads)
     norm_quantise_kernel(const float* x, const float* w, float eps, Rows y, QuantisedRows quantised) {
-  const std::int64_t r = blockIdx.x, first = threadIdx.x;
-  const float first_weight = first < y.columns ? w[first] : 0.0f;  // on its way while others still work
-  wait_for_earlier_kernels();
+  let_the_next_come();
+  const std::int64_t r = blockIdx.x, warps = blockDim.x / kWarp, step = gridDim.y * warps;
+  const std::int64_t first = blockIdx.y * warps + threadIdx.x / kWarp;
+  const int lane = static_cast<int>(threadIdx.x % kWarp);
+  const float first_weight =
+      first < quantised.blocks ? w[first * kBlock + lane] : 0.0f;  // on its way while others still work
+  wait_and_hold_the_next_back();
   const RmsRow row = rms_row(x + r * y.columns, y.columns, eps);
-  for (std::int64_t block = threadIdx.x / kWarp; block < quantised.blocks; block += blockDim.x / kWarp) {
-    const std::int64_t c = block * kBlock + threadIdx.x % kWarp;
-    const float value = (row.x[c] * row.factor) * (c == first ? first_weight : w[c]);
+  for (std::int64_t block = first; block < quantised.blocks; block += step) {
+    const std::int64_t c = block * kBlock + lane;
+    const float value = (row[c] * row.factor) * (block == first ? first_weight : w[c]);
     y.data[r * y.stride + c] = value;
     quantise_block(value, r, block, quantised);
   }
@@ -80,9 +88,16 @@ void swiglu_quantised(Queue queue, const float* x, Rows y, std::byte* quantised)
 }
 
 void rms_norm_quantised(Queue queue, const float* x, const float* w, float eps, Rows y, std::byte* quantised) {
-  const std::int64_t threads = y.columns < kMostThreads ? y.columns : kMostThreads;  // both multiples of 32
+  // A warp a block where rows leave multiprocessors enough for that. Of many rows one share: what comes behind them
+  // would crowd where there is room.
+  constexpr std::int64_t kFewRows = 2 * kRowTile;
+  const std::int64_t blocks = y.columns / kBlock, warps = kThreads / kWarp;
+  const std::int64_t shares =
+      y.rows > kFewRows ? 1 : std::clamp<std::int64_t>(queue.processors / y.rows, 1, (blocks + warps - 1) / warps);
+  const std::int64_t of_share = (blocks + shares - 1) / shares, most = kMostThreads / kWarp;
+  const auto threads = static_cast<unsigned>(std::min(of_share, most) * kWarp);
   launch(queue, "rms_norm", norm_quantise_kernel,
-         {{static_cast<unsigned>(y.rows), 1, 1}, static_cast<unsigned>(threads)}, x, w, eps, y,
+         {{static_cast<unsigned>(y.rows), static_cast<unsigned>(shares), 1}, threads}, x, w, eps, y,
          rows_at(quantised, y.rows, y.columns));
 }
 

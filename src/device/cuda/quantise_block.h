@@ -47,20 +47,19 @@ struct QuantisedRows {
 
 // A block with a NaN or an infinity gets the scale NaN, which makes every output of its row NaN.
 __device__ inline void quantise_block(float value, std::int64_t r, std::int64_t block, QuantisedRows rows) {
+  constexpr std::uint32_t kLeast = 0x0d800000u, kInfinity = 0x7f800000u;  // bits of 2^-100
+  constexpr float kMagic = 12582912.0f;  // added to a small number it leaves the nearest integer in the lowest bits
+  constexpr std::int32_t kMagicBits = 0x4B400000;
   const int j = static_cast<int>(threadIdx.x % kWarp);
   const std::uint32_t largest_bits =
       largest_of_warp(__float_as_uint(value) & 0x7fffffffu);  // ordered as magnitudes are
-  const float largest = __uint_as_float(largest_bits);
-  const bool finite = largest_bits < 0x7f800000u;
-  const bool counts_as_zero = !finite || largest < 0x1p-100f;
-  const float inverse = counts_as_zero ? 0.0f : 127.0f / largest;
-  const int q = counts_as_zero ? 0 : static_cast<int>(rintf(value * inverse));
-  const int sum = sum_of_warp(q);
+  const bool counts_as_zero = largest_bits - kLeast >= kInfinity - kLeast;
+  const float largest = __uint_as_float(counts_as_zero ? 0x3f800000u : largest_bits);
+  const int q = counts_as_zero ? 0 : __float_as_int(value * divide_127_by(largest) + kMagic) - kMagicBits;
   rows.integers(r, block, j / 16, j % 16 / 4)[j % 4] = static_cast<std::uint8_t>(q & 0xff);
-  if (j == 0) {
-    const float d = !finite ? not_a_number() : counts_as_zero ? 0.0f : largest / 127.0f;
-    rows.store_scales(r, block, d, d * static_cast<float>(sum));
-  }
+  const float d = largest_bits >= kInfinity ? not_a_number() : counts_as_zero ? 0.0f : divide_by_127(largest);
+  const float sum = __int_as_float(sum_of_warp(q) + kMagicBits) - kMagic;
+  if (j == 0) rows.store_scales(r, block, d, d * sum);
 }
 
 }  // namespace espalier::cuda

@@ -22,7 +22,7 @@ __global__ void rms_norm_kernel(const float* x, const float* w, float eps, std::
   wait_for_earlier_kernels();
   y += blockIdx.x * dim;
   const RmsRow row = rms_row(x + blockIdx.x * dim, dim, eps);
-  for (std::int64_t c = threadIdx.x; c < dim; c += blockDim.x) y[c] = (row.x[c] * row.factor) * w[c];
+  for (std::int64_t c = threadIdx.x; c < dim; c += blockDim.x) y[c] = (row[c] * row.factor) * w[c];
 }
 
 __global__ void rope_kernel(float* x, const std::int32_t* position, const float* cosine, const float* sine,

@@ -29,12 +29,12 @@ __device__ inline float rank_value(float x) {
   return is_nan(x) ? -infinity() : x;
 }
 
+// Without branches, so that several at once overlap.
 __device__ inline float exp_f32(float x) {
-  if (x != x) return x;
-  if (x < -87.0f) return 0.0f;
-  if (x > 88.72283f) return infinity();
-  const float n = rintf(x * 1.44269504f);
-  float r = fmaf(n, -0.693359375f, x);
+  constexpr float kLeast = -87.0f, kMost = 88.72283f;
+  const float within = x >= kLeast ? (x <= kMost ? x : kMost) : kLeast;
+  const float n = rintf(within * 1.44269504f);
+  float r = fmaf(n, -0.693359375f, within);
   r = fmaf(n, 2.12194440e-4f, r);
   float p = 1.9875691500e-4f;
   p = fmaf(p, r, 1.3981999507e-3f);
@@ -48,11 +48,36 @@ __device__ inline float exp_f32(float x) {
   const int half = whole >> 1;
   const float a = __uint_as_float(static_cast<std::uint32_t>(half + 127) << 23);
   const float b = __uint_as_float(static_cast<std::uint32_t>(whole - half + 127) << 23);
-  return p * a * b;
+  const float result = p * a * b;
+  return x != x ? x : x < kLeast ? 0.0f : x > kMost ? infinity() : result;
 }
 
 __device__ inline float silu_f32(float x) {
   return x / (1.0f + exp_f32(-x));
+}
+
+// 1 / x of x in [1, 2), off by two units of its last place at most.
+__device__ inline float near_reciprocal(float x) {
+#ifdef ESPALIER_CUDA_EMULATED
+  return 1.0f / x;
+#else
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+#endif
+}
+// 127 / x and x / 127 as IEEE rounds them, of x in [2^-100, 2^128), without the branches that a division has for other
+// numbers: corrected by what a first quotient leaves, which is exact.
+__device__ inline float divide_127_by(float x) {
+  const std::uint32_t bits = __float_as_uint(x);
+  const float m = __uint_as_float((bits & 0x007fffffu) | 0x3f800000u), guess = near_reciprocal(m);
+  const float inverse = fmaf(guess, fmaf(-m, guess, 1.0f), guess), first = 127.0f * inverse;
+  const float quotient = fmaf(fmaf(-m, first, 127.0f), inverse, first);
+  return __uint_as_float(__float_as_uint(quotient) - ((bits & 0x7f800000u) - 0x3f800000u));
+}
+__device__ inline float divide_by_127(float x) {
+  const float first = x * (1.0f / 127.0f);
+  return fmaf(fmaf(-127.0f, first, x), 1.0f / 127.0f, first);
 }
 
 // Of finite x > 0.

@@ -33,6 +33,12 @@ struct dim3 {
 struct alignas(8) uint2 {
   unsigned x, y;
 };
+struct alignas(8) float2 {
+  float x, y;
+};
+inline float2 make_float2(float x, float y) {
+  return {x, y};
+}
 struct alignas(16) uint4 {
   unsigned x, y, z, w;
 };
@@ -94,6 +100,15 @@ T __shfl_sync(unsigned, T value, int lane) {
 template <typename T>
 T __shfl_xor_sync(unsigned, T value, int lanes) {
   return espalier::cuda_on_host::exchanged(value)[(threadIdx.x & 31u) ^ static_cast<unsigned>(lanes)];
+}
+inline unsigned __ballot_sync(unsigned, int predicate) {
+  const int* const all = espalier::cuda_on_host::exchanged(predicate);
+  unsigned bits = 0;
+  for (unsigned lane = 0; lane < 32; ++lane) bits |= all[lane] != 0 ? 1u << lane : 0u;
+  return bits;
+}
+inline int __ffs(int bits) {
+  return __builtin_ffs(bits);
 }
 inline unsigned __reduce_max_sync(unsigned, unsigned value) {
   const unsigned* const all = espalier::cuda_on_host::exchanged(value);

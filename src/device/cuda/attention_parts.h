@@ -1,0 +1,46 @@
+// What the kernels of attention share: the heads of a block of threads, and where blocks leave what they have.
+#pragma once
+
+#include "device/cuda/attention_tile.h"
+#include "device/cuda/float_fragments.h"
+#include "device/cuda/kernel.h"
+#include "device/cuda/kernels.h"
+#include "device/cuda/quantise_block.h"
+#include "device/cuda/scalar_math.h"
+
+namespace espalier::cuda {
+
+inline constexpr int kTileHead = 4;  // floats before a tile's sums: its maximum, its denominator, and room
+
+struct AttentionLeft {
+  float* tiles;             // [rows, heads, tiles, kTileHead + dim]: maximum (minus infinity: counts as no tile; NaN: a
+                            // score is), denominator, sums
+  std::int32_t* arrived;    // [rows, shares] blocks that have; 0 between calls
+  QuantisedRows quantised;  // data null: not wanted
+  TermRows terms;           // likewise
+  int most_tiles;
+  int heads_at_once;  // of one kv head: a share, at most kMostHeads
+};
+
+// The heads of one kv head that a block has.
+struct HeadShare {
+  int kv_head, first;
+  int count;
+};
+
+__host__ __device__ inline int shares_of(const AttentionCall& call, int heads_at_once) {
+  return (static_cast<int>(call.heads) / static_cast<int>(call.kv_heads) + heads_at_once - 1) / heads_at_once;
+}
+
+__device__ inline HeadShare head_share(const AttentionCall& call, int heads_at_once, int share) {
+  const int group = static_cast<int>(call.heads) / static_cast<int>(call.kv_heads);
+  const int shares = shares_of(call, heads_at_once), before = share % shares * heads_at_once, left = group - before;
+  return {share / shares, share / shares * group + before, left < heads_at_once ? left : heads_at_once};
+}
+
+// What a tile counts for beside the largest of all; below 0: it counts as no tile.
+__device__ inline float tile_weight(float maximum, float largest) {
+  return maximum == -infinity() ? -1.0f : exp_f32(maximum - largest);
+}
+
+}  // namespace espalier::cuda
