@@ -25,16 +25,20 @@ LogitRow StepLogits::row(std::int64_t row) {
   check(rows != drawn_.end() && row < rows->begin + rows->count, "logits of row {}, which nobody asked for", row);
   if (!read_) read();
   const auto at = static_cast<std::size_t>(row), width = static_cast<std::size_t>(output_.logits.dim(1));
-  if (lent_.empty() && rows->largest_decides) return {.largest = values_[at], .best = ids_[at]};
+  if (ranked_ && rows->largest_decides) return {.largest = values_[at], .best = ids_[at]};
   return {.all = (lent_.empty() ? std::span<const float>(logits_) : lent_).subspan(at * width, width)};
 }
 
 void StepLogits::read() {
-  const std::span<const std::byte> lent = device_->lend(output_.logits);
-  lent_ = {reinterpret_cast<const float*>(lent.data()), lent.size() / sizeof(float)};
+  const auto alone = [](const DrawnRows& rows) { return rows.count == 1 && rows.largest_decides; };
+  if (!std::ranges::all_of(drawn_, alone)) {
+    const std::span<const std::byte> lent = device_->lend(output_.logits);
+    lent_ = {reinterpret_cast<const float*>(lent.data()), lent.size() / sizeof(float)};
+  }
+  ranked_ = lent_.empty() && std::ranges::any_of(drawn_, &DrawnRows::largest_decides);
   if (lent_.empty()) {
     std::vector<Download> parts;
-    if (std::ranges::any_of(drawn_, &DrawnRows::largest_decides)) rank(parts);
+    if (ranked_) rank(parts);
     for (const DrawnRows& rows : drawn_)
       if (!rows.largest_decides)
         parts.push_back(

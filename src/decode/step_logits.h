@@ -3,7 +3,9 @@
 //
 // A device in host memory lends all rows where they lie. From one with memory of its own comes, in one download, what
 // draws will look at: of rows where the largest logit decides, that one and its id, found on the device; all logits of
-// the others. A row with nothing to draw from does no harm unless somebody draws from it. Not thread-safe.
+// the others. It is found there on any device in a step without trees whose draws want nothing else: every row is
+// visited then, and the host alone would take longer. A row with nothing to draw from does no harm unless somebody
+// draws from it. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -51,7 +53,7 @@ class StepLogits {
   // Of the step.
   StepOutput output_;
   std::vector<DrawnRows> drawn_;
-  bool read_ = false;
+  bool read_ = false, ranked_ = false;
   std::span<const float> lent_;    // [rows, vocabulary]; empty: nothing was lent, and
   std::vector<float> logits_;      // [rows, vocabulary], where all of them were asked for,
   std::vector<float> values_;      // [rows] and

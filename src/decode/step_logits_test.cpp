@@ -138,6 +138,22 @@ TEST_P(StepLogitsTest, ADeviceInHostMemoryCopiesNothingAndTheOthersReadTheLarges
   }
 }
 
+TEST_P(StepLogitsTest, WhereEveryRowIsVisitedTheLargestIsFoundByEveryDevice) {
+  const std::int64_t ops = device_.counts().ops;
+  std::vector<DrawnRows> roots;
+  for (std::int64_t row = 0; row < kRows; ++row) roots.push_back({row, 1, true});
+  step_.begin(output_, roots);
+  for (std::int64_t row = 0; row < kRows; ++row) {
+    EXPECT_TRUE(step_.row(row).all.empty());
+    EXPECT_EQ(drawn(step_.row(row)), drawn({.all = expected(row)})) << "row " << row;
+  }
+  EXPECT_EQ(device_.counts().ops, ops + 1);
+  EXPECT_EQ(synchronisations(), 1);
+  roots[3].largest_decides = false;
+  step_.begin(output_, roots);
+  EXPECT_FALSE(step_.row(3).all.empty()) << "unless somebody draws from all logits";
+}
+
 TEST_P(StepLogitsTest, TheNextStepIsReadAnew) {
   step_.begin(output_, {{.count = kRows, .largest_decides = true}});
   EXPECT_EQ(drawn(step_.row(7)), "1");

@@ -17,7 +17,7 @@ inline constexpr std::int64_t kTimedRows = 64;
 struct TimingOptions {
   std::int64_t rows = kTimedRows;  // the most of a step; those that the workspace has no logits for want none
   bool taps = false;               // rows want taps, as they do for a drafter that reads them
-  double seconds = 1;              // when to stop, once there is something to tell
+  double seconds = 1;              // when to stop, once there is something to tell; without the first text
   SecondsClock clock = steady_seconds;
 };
 

@@ -44,5 +44,15 @@ TEST_F(StepTimingTest, WhereThereIsNoTimeAtAllOneTextHasToDo) {
   EXPECT_THAT(times.rows, ElementsAre(1, 2));
 }
 
+// The first rows may have to wait for weights that are not in memory yet.
+TEST_F(StepTimingTest, WhatItTookToBeginIsNotTakenFromTheTimeForSteps) {
+  KvCache cache(*device_, model_.kv_shape(DType::f16), 1152);
+  Workspace workspace(model_, cache.memory(), {.rows = 64, .outputs = 1, .positions = 1024});
+  double now = 0;
+  int looks = 0;
+  const auto clock = [&] { return now += ++looks <= 3 ? 10 : 1e-5; };  // until a first step was seen to end
+  EXPECT_EQ(measure_step_times(model_, cache, workspace, {.clock = clock}).rows.size(), 12u);
+}
+
 }  // namespace
 }  // namespace espalier
