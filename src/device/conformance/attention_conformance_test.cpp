@@ -56,7 +56,14 @@ class AttentionConformance : public testing::TestWithParam<std::tuple<DeviceUnde
             {.rows = 1, .sequences = 1, .shortest_prefix = 120, .longest_prefix = 136, .block_size = 128, .dim = 64},
             {.rows = 13, .sequences = 1, .shortest_prefix = 250, .longest_prefix = 260, .block_size = 7, .dim = 20},
             {.rows = 24, .sequences = 2, .shortest_prefix = 120, .longest_prefix = 136, .window = 3, .dim = 64},
-            {.rows = 24, .sequences = 1, .shortest_prefix = 250, .longest_prefix = 260, .window = 130, .dim = 16}};
+            {.rows = 24, .sequences = 1, .shortest_prefix = 250, .longest_prefix = 260, .window = 130, .dim = 16},
+            // Whole tiles for 18, 33, 24 and 9 pairs of a row and a query head, which fill vectors more or less, and
+            // for few of them.
+            {.rows = 6, .sequences = 1, .shortest_prefix = 250, .longest_prefix = 300, .kv_heads = 1, .dim = 64},
+            {.rows = 11, .sequences = 1, .shortest_prefix = 250, .longest_prefix = 300, .kv_heads = 1, .dim = 128},
+            {.rows = 8, .sequences = 1, .shortest_prefix = 257, .longest_prefix = 300, .kv_heads = 1, .dim = 64},
+            {.rows = 3, .sequences = 1, .shortest_prefix = 250, .longest_prefix = 300, .kv_heads = 1, .dim = 64},
+            {.rows = 1, .sequences = 1, .shortest_prefix = 250, .longest_prefix = 300, .group = 4, .dim = 128}};
   }
 
   // Where kernels are known to change: masks are forgotten behind key 512, other kernels serve up to 16 rows, and the

@@ -1,4 +1,5 @@
-// Attention over the vector type of a simd_*.h, which must be included before. Internal linkage.
+// Attention over the vector type of a simd_*.h, which must be included before, as must be the attention_on_*.h that
+// suits it. Internal linkage.
 //
 // A unit of work is one tile of 128 ordinals for all rows and query heads ("pairs") of one kv head: K and V of the tile
 // are read once. What the tiles of a pair have summed is combined at the end.
@@ -10,16 +11,45 @@
 namespace espalier::cpu {
 namespace {
 
+// kPairs: whose weighted sums of values run side by side.
+template <typename Kv, int kPairs>
+void weigh_few(const TilePairs& pairs, const KeyRange& all, float* scratch) {
+  if (pairs.count() <= kFewPairs && pairs.shape.dim % kPanel == 0) {
+    weigh_stored<PairBatch<Kv, kPairs, kWeighedVectors, true>, Kv>(pairs, all);
+  } else {
+    weigh_widened<PairBatch<KvF32, kPairs, kWeighedVectors, true>, Kv>(pairs, all, scratch);
+  }
+  weigh_tails<PairBatch<KvF32, kPairs, kWeighedVectors, true>, Kv>(pairs, scratch);
+}
+
+template <typename Kv, int kVectors>
+void sums_of_few(const TilePairs& pairs, const KeyRange& all, float* scratch) {
+  if (pairs.count() <= kFewPairs) {
+    score_few<Kv, kVectors>(pairs, all);
+  } else {
+    score_stored<Kv, kVectors>(pairs, all);
+  }
+  score_tails<Kv, kVectors>(pairs);
+  softmax(pairs);
+  if (pairs.count() == kFewWeighed) {
+    weigh_few<Kv, kFewWeighed>(pairs, all, scratch);
+  } else {
+    weigh_few<Kv, kWeighedPairs>(pairs, all, scratch);
+  }
+}
+
+// Heads that fill no vectors are taken like few pairs, however many there are.
 template <typename Kv>
 void sums_of_tile(const TilePairs& pairs, float* scratch) {
   const KeyRange all = pairs.context_of_all();
   for_vectors(pairs.shape.dim, [&](auto vectors) {
-    score_context<Kv, decltype(vectors)::count>(pairs, all, scratch);
-    score_tails<Kv, decltype(vectors)::count>(pairs);
+    constexpr int kVectors = decltype(vectors)::count;
+    if (pairs.count() > kFewPairs && pairs.shape.dim % kPanel == 0) {
+      sums_of_many<Kv, kVectors>(pairs, all, scratch);
+    } else {
+      sums_of_few<Kv, kVectors>(pairs, all, scratch);
+    }
   });
-  softmax(pairs);
-  weigh_context<Kv>(pairs, all, scratch);
-  weigh_tails<Kv>(pairs, scratch);
 }
 
 void attention_tile(const AttentionShape& shape, const AttentionRows& rows, std::int64_t kv_head, std::int64_t tile,

@@ -116,8 +116,9 @@ inline void weigh_vectors(const float* const (&weights)[P], float* const (&sums)
   }
 }
 
-// Pairs wait here until kWeighedPairs of them see the same of some values, `stride` elements from one to the next.
-template <typename Kv>
+// Pairs wait here until kPairs of them see the same of some values, `stride` elements from one to the next. Their sums
+// run side by side, kVectors vectors of each; with kCounts the denominators too.
+template <typename Kv, int kPairs, int kVectors, bool kCounts>
 class PairBatch {
  public:
   using Stored = typename Kv::Stored;
@@ -133,10 +134,10 @@ class PairBatch {
     first_ = first, count_ = count;
     weights_[size_] = pair.scores + ordinal;
     waiting_[size_++] = pair;
-    if (size_ == kWeighedPairs) flush();
+    if (size_ == kPairs) flush();
   }
   void flush() {
-    for_pair_count<kWeighedPairs>(size_, [this](auto pairs) { this->template weigh<decltype(pairs)::count>(); });
+    for_pair_count<kPairs>(size_, [this](auto pairs) { this->template weigh<decltype(pairs)::count>(); });
     size_ = 0;
   }
 
@@ -159,16 +160,16 @@ class PairBatch {
       for (int p = 0; p < P; ++p) sums[p] += by;
     };
     // The denominators count once, with the first vectors.
-    if (width >= kWeighedVectors * kPanel) {
-      weigh_vectors<Kv, P, kWeighedVectors, true>(weights, sums, denominators, values, stride_, count_);
-      advance(kWeighedVectors * kPanel);
+    if (width >= kVectors * kPanel) {
+      weigh_vectors<Kv, P, kVectors, kCounts>(weights, sums, denominators, values, stride_, count_);
+      advance(kVectors * kPanel);
     } else {
-      weigh_vectors<Kv, P, 1, true>(weights, sums, denominators, values, stride_, count_);
+      weigh_vectors<Kv, P, 1, kCounts>(weights, sums, denominators, values, stride_, count_);
       advance(kPanel);
     }
-    while (i + kWeighedVectors * kPanel <= width) {
-      weigh_vectors<Kv, P, kWeighedVectors, false>(weights, sums, denominators, values, stride_, count_);
-      advance(kWeighedVectors * kPanel);
+    while (i + kVectors * kPanel <= width) {
+      weigh_vectors<Kv, P, kVectors, false>(weights, sums, denominators, values, stride_, count_);
+      advance(kVectors * kPanel);
     }
     if (i + 2 * kPanel <= width) {
       weigh_vectors<Kv, P, 2, false>(weights, sums, denominators, values, stride_, count_);
@@ -184,16 +185,16 @@ class PairBatch {
   const Stored* values_;
   std::int64_t stride_;
   std::int64_t first_ = 0, count_ = 0;
-  const float* weights_[kWeighedPairs] = {};
-  Pair waiting_[kWeighedPairs] = {};
+  const float* weights_[kPairs] = {};
+  Pair waiting_[kPairs] = {};
   int size_ = 0;
 };
 
 // Ordinals [first, last) of the tile, whose values lie at `values`.
-template <typename Kv>
+template <typename Batch>
 inline void weigh_range(const TilePairs& pairs, std::int64_t first, std::int64_t last,
-                        const typename Kv::Stored* values, std::int64_t stride) {
-  PairBatch<Kv> batch(pairs.shape.dim, values, stride);
+                        const typename Batch::Stored* values, std::int64_t stride) {
+  Batch batch(pairs.shape.dim, values, stride);
   for (std::int64_t r = 0; r < pairs.rows.row_count; ++r) {
     const KeyRange seen = pairs.context(pairs.rows.rows[r]).within(first, last);
     if (seen.empty()) continue;
@@ -202,27 +203,30 @@ inline void weigh_range(const TilePairs& pairs, std::int64_t first, std::int64_t
   batch.flush();
 }
 
-// Few pairs take the values as they are stored; more share what was widened once.
-template <typename Kv>
-void weigh_context(const TilePairs& pairs, const KeyRange& all, float* scratch) {
+// Few pairs take the values as they are stored, more share what was widened once.
+template <typename Batch, typename Kv>
+void weigh_stored(const TilePairs& pairs, const KeyRange& all) {
   const HeadMemory<Kv> memory(pairs, pairs.shape.v);
-  const std::int64_t dim = pairs.shape.dim, beginning = pairs.beginning();
-  if (pairs.count() <= kFewPairs && dim % kPanel == 0) {
-    memory.for_each_run(beginning + all.first, beginning + all.last,
-                        [&](std::int64_t first, std::int64_t count, const typename Kv::Stored* values) {
-                          weigh_range<Kv>(pairs, first - beginning, first - beginning + count, values,
-                                          memory.slot_size);
-                        });
-    return;
-  }
+  const std::int64_t beginning = pairs.beginning();
+  memory.for_each_run(beginning + all.first, beginning + all.last,
+                      [&](std::int64_t first, std::int64_t count, const typename Kv::Stored* values) {
+                        weigh_range<Batch>(pairs, first - beginning, first - beginning + count, values,
+                                           memory.slot_size);
+                      });
+}
+
+template <typename Batch, typename Kv>
+void weigh_widened(const TilePairs& pairs, const KeyRange& all, float* values) {
+  const HeadMemory<Kv> memory(pairs, pairs.shape.v);
+  const std::int64_t beginning = pairs.beginning();
   for (std::int64_t first = all.first; first < all.last; first += kKeyChunk) {
     const std::int64_t last = smaller(first + kKeyChunk, all.last);
-    widen_positions(memory, beginning + first, beginning + last, scratch);
-    weigh_range<KvF32>(pairs, first, last, scratch, attention_padded(dim));
+    widen_positions(memory, beginning + first, beginning + last, values);
+    weigh_range<Batch>(pairs, first, last, values, attention_padded(pairs.shape.dim));
   }
 }
 
-template <typename Kv>
+template <typename Batch, typename Kv>
 void weigh_tails(const TilePairs& pairs, float* values) {
   const HeadMemory<Kv> memory(pairs, pairs.shape.v);
   const std::int64_t dim = pairs.shape.dim;
@@ -233,7 +237,7 @@ void weigh_tails(const TilePairs& pairs, float* values) {
     for (std::int64_t first = tail.first; first < tail.last; first += kKeyChunk) {
       const std::int64_t count = smaller(kKeyChunk, tail.last - first);
       widen_slots(memory, row.tail + (first - skipped), count, values);
-      PairBatch<KvF32> batch(dim, values, attention_padded(dim));
+      Batch batch(dim, values, attention_padded(dim));
       pairs.for_each_pair(r, [&](const Pair& pair) { batch.add(pair, 0, count, first); });
       batch.flush();
     }

@@ -74,6 +74,13 @@ struct TilePairs {
     return all;
   }
 
+  // The position behind the last one that a row sees.
+  std::int64_t end_of_context() const {
+    std::int64_t end = 0;
+    for (std::int64_t r = 0; r < rows.row_count; ++r) end = larger(end, rows.rows[r].end);
+    return end;
+  }
+
   // Calls body(pair) for the query heads of row r.
   template <typename Body>
   void for_each_pair(std::int64_t r, const Body& body) const {
@@ -105,6 +112,11 @@ struct HeadMemory {
         dim(pairs.shape.dim) {}
 
   const Stored* at_slot(std::int64_t slot) const { return base + slot * slot_size; }
+  // Positions are int32 in the tables; to divide wider integers takes three times as long.
+  std::int64_t slot(std::int64_t position) const {
+    const std::uint32_t block = static_cast<std::uint32_t>(position) / static_cast<std::uint32_t>(block_size);
+    return blocks[block] * block_size + (position - block * block_size);
+  }
 
   // Calls body(first of the run, how many slots, where the run begins) for positions [first, last).
   template <typename Body>

@@ -1,6 +1,7 @@
 // Compiled for Armv8.2-A with the dot product and the 8-bit matrix product.
 #include "device/cpu/simd_neon.h"
 
+#include "device/cpu/attention_on_arm.h"
 #include "device/cpu/kernel_table.h"
 #include "device/cpu/linear_kernels_i8mm.h"
 #include "device/cpu/linear_kernels_lanes.h"

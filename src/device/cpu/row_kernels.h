@@ -8,8 +8,8 @@ namespace {
 
 constexpr float kInfinity = __builtin_inff();
 
-// base/math.h's exp_f32, operation by operation.
-inline F32 exp_f32(F32 x) {
+// base/math.h's exp_f32, operation by operation, where it does not overflow.
+[[gnu::always_inline]] inline F32 exp_below_88(F32 x) {
   const F32 n = round_to_even(mul(x, broadcast(1.44269504f)));
   F32 r = fma(n, broadcast(-0.693359375f), x);
   r = fma(n, broadcast(2.12194440e-4f), r);
@@ -22,8 +22,11 @@ inline F32 exp_f32(F32 x) {
   p = fma(p, mul(r, r), r);
   p = add(p, broadcast(1.0f));
   p = times_power_of_two(p, n);
-  p = select(less(x, broadcast(-87.0f)), broadcast(0.0f), p);
-  return select(less(broadcast(88.72283f), x), broadcast(kInfinity), p);
+  return select(less(x, broadcast(-87.0f)), broadcast(0.0f), p);
+}
+
+inline F32 exp_f32(F32 x) {
+  return select(less(broadcast(88.72283f), x), broadcast(kInfinity), exp_below_88(x));
 }
 
 inline F32 silu_f32(F32 x) {

@@ -30,6 +30,11 @@ constexpr int kScoredGroups = 1;              // of four keys each, side by side
 constexpr int kScoredPairs = 2;               // for so many rows and heads
 constexpr int kWeighedPairs = 2;              // rows and heads whose weighted sums of values run side by side,
 constexpr int kWeighedVectors = 2;            // so many vectors of each
+constexpr int kFewWeighed = 3;                // the same of few rows and heads
+constexpr int kLaneTwos = 1;                  // times two keys, side by side when rows and heads are lanes,
+constexpr int kLaneTwosOfOne = 2;             // and when they are eight,
+constexpr int kLanePairs = 6;                 // and rows and heads whose weighted sums of values run side by side then,
+constexpr int kLaneVectors = 1;               // so many vectors of each
 
 inline F32 load(const float* p) {
   return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)};
@@ -203,6 +208,38 @@ inline F32 end_halves(const Halves (&sums)[16]) {
   return {eight(0), eight(8)};
 }
 
+// The same of P times sixteen sums, which get(i) gives as they are wanted.
+template <int P>
+struct Folded {
+  Halves of[P];
+};
+template <__m256 (*kAdd)(__m256, __m256), int P>
+[[gnu::always_inline]] inline Folded<P> folded(const Folded<P>& a, const Folded<P>& b) {
+  Folded<P> both;
+#pragma GCC unroll 4
+  for (int p = 0; p < P; ++p) both.of[p] = kAdd(a.of[p], b.of[p]);
+  return both;
+}
+template <int P, typename Get>
+[[gnu::always_inline]] inline Folded<P> fold_quarter(const Get& get, int first) {
+  const Folded<P> a = get(first);
+  return folded<add_halves_4>(a, get(first + 4));
+}
+template <int P, typename Get>
+[[gnu::always_inline]] inline Folded<P> fold_eight(const Get& get, int first) {
+  Folded<P> low = fold_quarter<P>(get, first);
+  low = folded<add_halves_2>(low, fold_quarter<P>(get, first + 1));
+  Folded<P> high = fold_quarter<P>(get, first + 2);
+  high = folded<add_halves_2>(high, fold_quarter<P>(get, first + 3));
+  return folded<add_halves_1>(low, high);
+}
+template <int P, typename Get>
+[[gnu::always_inline]] inline void fold(const Get& get, F32 (&sums)[P]) {
+  const Folded<P> low = fold_eight<P>(get, 0), high = fold_eight<P>(get, 8);
+#pragma GCC unroll 4
+  for (int p = 0; p < P; ++p) sums[p] = {low.of[p], high.of[p]};
+}
+
 // Four floats in each of the four quarters.
 inline F32 load_quarters(const float* p) {
   const __m256 v = _mm256_broadcast_ps(reinterpret_cast<const __m128*>(p));
@@ -220,6 +257,63 @@ inline void turn_quarters(F32 (&v)[4]) {
 inline F32 add_halves_of_quarters(const F32 (&v)[4]) {
   return {add_halves_1(add_halves_2(v[0].low, v[1].low), add_halves_2(v[2].low, v[3].low)),
           add_halves_1(add_halves_2(v[0].high, v[1].high), add_halves_2(v[2].high, v[3].high))};
+}
+
+// Eight lanes, and vectors that hold eight pairs for each of two keys: those for the first in the lower register.
+struct Eight {
+  __m256 v;
+};
+inline Eight eight_zeros() {
+  return {_mm256_setzero_ps()};
+}
+inline Eight load_eight(const float* p) {
+  return {_mm256_loadu_ps(p)};
+}
+inline void store_eight(float* p, Eight a) {
+  _mm256_storeu_ps(p, a.v);
+}
+inline Eight add(Eight a, Eight b) {
+  return {_mm256_add_ps(a.v, b.v)};
+}
+inline Eight max(Eight a, Eight b) {
+  return {_mm256_max_ps(a.v, b.v)};
+}
+// Each pair's lanes of a query: element d of eight pairs at kOctetLanes * d.
+constexpr int kOctetLanes = 8;
+inline F32 load_octet(const float* p) {
+  const __m256 v = _mm256_loadu_ps(p);
+  return {v, v};
+}
+// Four elements of eight queries, rows[0], rows[1], ... from `at` on.
+inline void turn_octet(const float* const (&rows)[8], std::int64_t at, float* to) {
+  __m256 v[4];
+  for (int r = 0; r < 4; ++r)
+    v[r] = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(rows[r] + at)), _mm_loadu_ps(rows[r + 4] + at), 1);
+  const __m256d low = _mm256_castps_pd(_mm256_unpacklo_ps(v[0], v[1])),
+                high = _mm256_castps_pd(_mm256_unpackhi_ps(v[0], v[1]));
+  const __m256d low2 = _mm256_castps_pd(_mm256_unpacklo_ps(v[2], v[3])),
+                high2 = _mm256_castps_pd(_mm256_unpackhi_ps(v[2], v[3]));
+  _mm256_storeu_ps(to, _mm256_castpd_ps(_mm256_unpacklo_pd(low, low2)));
+  _mm256_storeu_ps(to + 8, _mm256_castpd_ps(_mm256_unpackhi_pd(low, low2)));
+  _mm256_storeu_ps(to + 16, _mm256_castpd_ps(_mm256_unpacklo_pd(high, high2)));
+  _mm256_storeu_ps(to + 24, _mm256_castpd_ps(_mm256_unpackhi_pd(high, high2)));
+}
+// Sixteen elements of two keys side by side; where element d of both lies; and such an element in the lanes of each
+// pair.
+inline void store_two_keys(float* p, F32 a, F32 b) {
+  store(p, a);
+  store(p + 16, b);
+}
+inline int place_in_two_keys(int d) {
+  return d;
+}
+inline F32 broadcast_two_keys(const float* p) {
+  return {_mm256_broadcast_ss(p), _mm256_broadcast_ss(p + 16)};
+}
+// Those of the first key and those of the second.
+inline void store_by_key(float* first, float* second, F32 a) {
+  _mm256_storeu_ps(first, a.low);
+  _mm256_storeu_ps(second, a.high);
 }
 
 inline F32 load_f16(const std::uint16_t* p) {

@@ -27,6 +27,11 @@ constexpr int kScoredGroups = 4;                          // of four keys each, 
 constexpr int kScoredPairs = 2;                           // for so many rows and heads
 constexpr int kWeighedPairs = 4;    // rows and heads whose weighted sums of values run side by side,
 constexpr int kWeighedVectors = 4;  // so many vectors of each
+constexpr int kFewWeighed = 4;      // the same of few rows and heads
+constexpr int kLaneTwos = 4;        // times two keys, side by side when rows and heads are lanes,
+constexpr int kLaneTwosOfOne = 4;   // and when they are eight,
+constexpr int kLanePairs = 6;       // and rows and heads whose weighted sums of values run side by side then,
+constexpr int kLaneVectors = 4;     // so many vectors of each
 
 inline __mmask16 first_lanes(std::int64_t n) {
   return static_cast<__mmask16>((1u << n) - 1u);
@@ -181,6 +186,36 @@ inline F32 end_halves(const Halves (&sums)[16]) {
   return {add_halves_1(low, high)};
 }
 
+// The same of P times sixteen sums, which get(i) gives as they are wanted.
+template <int P>
+struct Folded {
+  Halves of[P];
+};
+template <__m512 (*kAdd)(__m512, __m512), int P>
+[[gnu::always_inline]] inline Folded<P> folded(const Folded<P>& a, const Folded<P>& b) {
+  Folded<P> both;
+#pragma GCC unroll 4
+  for (int p = 0; p < P; ++p) both.of[p].v = kAdd(a.of[p].v, b.of[p].v);
+  return both;
+}
+template <int P, typename Get>
+[[gnu::always_inline]] inline Folded<P> fold_quarter(const Get& get, int first) {
+  Folded<P> a = get(first);
+  a = folded<add_halves_8>(a, get(first + 4));
+  Folded<P> b = get(first + 8);
+  b = folded<add_halves_8>(b, get(first + 12));
+  return folded<add_halves_4>(a, b);
+}
+template <int P, typename Get>
+[[gnu::always_inline]] inline void fold(const Get& get, F32 (&sums)[P]) {
+  Folded<P> low = fold_quarter<P>(get, 0);
+  low = folded<add_halves_2>(low, fold_quarter<P>(get, 1));
+  Folded<P> high = fold_quarter<P>(get, 2);
+  high = folded<add_halves_2>(high, fold_quarter<P>(get, 3));
+#pragma GCC unroll 4
+  for (int p = 0; p < P; ++p) sums[p].v = add_halves_1(low.of[p].v, high.of[p].v);
+}
+
 // Four floats in each of the four quarters.
 inline F32 load_quarters(const float* p) {
   return {_mm512_broadcast_f32x4(_mm_loadu_ps(p))};
@@ -195,6 +230,70 @@ inline void turn_quarters(F32 (&v)[4]) {
 // Lane 4 i + j becomes the sum of quarter i of vector j, halves first, as dot16 ends.
 inline F32 add_halves_of_quarters(const F32 (&v)[4]) {
   return {add_halves_1(add_halves_2(v[0].v, v[1].v), add_halves_2(v[2].v, v[3].v))};
+}
+
+// Eight lanes, and vectors that hold eight pairs for each of two keys: pair p for the first of them in lane 2 p, for
+// the second in lane 2 p + 1.
+struct Eight {
+  __m256 v;
+};
+inline Eight eight_zeros() {
+  return {_mm256_setzero_ps()};
+}
+inline Eight load_eight(const float* p) {
+  return {_mm256_loadu_ps(p)};
+}
+inline void store_eight(float* p, Eight a) {
+  _mm256_storeu_ps(p, a.v);
+}
+inline Eight add(Eight a, Eight b) {
+  return {_mm256_add_ps(a.v, b.v)};
+}
+inline Eight max(Eight a, Eight b) {
+  return {_mm256_max_ps(a.v, b.v)};
+}
+// Each pair's lanes of a query: element d of eight pairs at kOctetLanes * d.
+constexpr int kOctetLanes = 16;
+inline F32 load_octet(const float* p) {
+  return load(p);
+}
+// Four elements of eight queries, rows[0], rows[1], ... from `at` on.
+inline void turn_octet(const float* const (&rows)[8], std::int64_t at, float* to) {
+  const auto four_rows = [&](int first) {
+    __m512 v = _mm512_broadcast_f32x4(_mm_loadu_ps(rows[first] + at));
+    v = _mm512_insertf32x4(v, _mm_loadu_ps(rows[first + 2] + at), 1);
+    v = _mm512_insertf32x4(v, _mm_loadu_ps(rows[first + 4] + at), 2);
+    return _mm512_insertf32x4(v, _mm_loadu_ps(rows[first + 6] + at), 3);
+  };
+  const __m512 even = four_rows(0), odd = four_rows(1);
+  const auto twice = [](__m512 low, __m512 high, float* dims) {
+    const __m512d x = _mm512_castps_pd(low), y = _mm512_castps_pd(high);
+    _mm512_storeu_ps(dims, _mm512_castpd_ps(_mm512_unpacklo_pd(x, y)));
+    _mm512_storeu_ps(dims + 16, _mm512_castpd_ps(_mm512_unpackhi_pd(x, y)));
+  };
+  twice(_mm512_unpacklo_ps(even, even), _mm512_unpacklo_ps(odd, odd), to);
+  twice(_mm512_unpackhi_ps(even, even), _mm512_unpackhi_ps(odd, odd), to + 32);
+}
+// Sixteen elements of two keys side by side; where element d of both lies; and such an element in the lanes of each
+// pair.
+inline void store_two_keys(float* p, F32 a, F32 b) {
+  _mm512_storeu_ps(p, _mm512_unpacklo_ps(a.v, b.v));
+  _mm512_storeu_ps(p + 16, _mm512_unpackhi_ps(a.v, b.v));
+}
+inline int place_in_two_keys(int d) {
+  return (d & 12) + (d & 1) * 2 + (d & 2) * 8;
+}
+inline F32 broadcast_two_keys(const float* p) {
+  double two;
+  __builtin_memcpy(&two, p, sizeof two);
+  return {_mm512_castpd_ps(_mm512_set1_pd(two))};
+}
+// Those of the first key and those of the second.
+inline void store_by_key(float* first, float* second, F32 a) {
+  const __m512i lanes = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15);
+  const __m512 v = _mm512_permutexvar_ps(lanes, a.v);
+  _mm256_storeu_ps(first, _mm512_castps512_ps256(v));
+  _mm256_storeu_ps(second, _mm512_extractf32x8_ps(v, 1));
 }
 
 inline F32 load_f16(const std::uint16_t* p) {

@@ -32,6 +32,7 @@ constexpr int kScoredGroups = 1;              // of four keys each, side by side
 constexpr int kScoredPairs = 4;               // for so many rows and heads
 constexpr int kWeighedPairs = 4;              // rows and heads whose weighted sums of values run side by side,
 constexpr int kWeighedVectors = 1;            // so many vectors of each
+constexpr int kFewWeighed = kWeighedPairs;    // the same of few rows and heads
 
 // The same operation on each of the four registers.
 template <typename Result, typename Operation>
