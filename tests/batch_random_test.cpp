@@ -255,6 +255,7 @@ class Restless final : public Drafter {
   std::unique_ptr<DraftSequence> open(SequenceId sequence, std::span<const std::int32_t> prompt) override {
     return std::make_unique<Sequence>(inner_->open(sequence, prompt), random_);
   }
+  void all_told() override { inner_->all_told(); }
   std::vector<Guesses> expand(std::span<const DraftJob> jobs) override {
     std::vector<DraftJob> unwrapped(jobs.begin(), jobs.end());
     for (DraftJob& job : unwrapped) job.sequence = static_cast<Sequence*>(job.sequence)->inner.get();

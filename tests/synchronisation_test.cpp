@@ -47,6 +47,7 @@ class CountedLevels final : public Drafter {
   std::unique_ptr<DraftSequence> open(SequenceId sequence, std::span<const std::int32_t> prompt) override {
     return inner_->open(sequence, prompt);
   }
+  void all_told() override { inner_->all_told(); }
   std::vector<Guesses> expand(std::span<const DraftJob> jobs) override {
     ++*levels_;
     return inner_->expand(jobs);

@@ -128,6 +128,7 @@ class ProfiledDrafter final : public Drafter {
   std::unique_ptr<DraftSequence> open(SequenceId sequence, std::span<const std::int32_t> prompt) override {
     return inner_->open(sequence, prompt);
   }
+  void all_told() override { inner_->all_told(); }
   std::vector<Guesses> expand(std::span<const DraftJob> jobs) override {
     profile_->listen(jobs[0].nodes[0] == 0 ? Listening::last_row : Listening::all_rows);
     std::vector<Guesses> guesses = inner_->expand(jobs);
