@@ -1,7 +1,7 @@
 // A tool for people: what a layer of few rows takes on a GPU inside a recorded step, for the shapes of SmolLM2-135M and
 // of a 7B model, and what its small kernels take: pairs of ops that follow each other in a layer, hundreds of times.
 // Weights are cold. Before anything is timed, the bits of a layer are compared with the reference device's.
-// cuda_layers [small|large] [q4_1|q8_0]
+// cuda_layers [small|large] [q4_1|q8_0] [ROWS]
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -232,7 +232,8 @@ void check(Device& device, const Model& model, DType type) {
   }
 }
 
-void show(Device& device, const Model& model, DType type) {
+// only_rows: 0 for all
+void show(Device& device, const Model& model, DType type, std::int64_t only_rows) {
   check(device, model, type);
   const int times = static_cast<int>(120 / model.layers);
   for (const auto& [rows, context] : std::vector<std::pair<std::int64_t, std::int64_t>>{{1, 100},
@@ -246,6 +247,7 @@ void show(Device& device, const Model& model, DType type) {
                                                                                         {16, 128},
                                                                                         {16, 512},
                                                                                         {64, 128}}) {
+    if (only_rows != 0 && rows != only_rows) continue;
     LayersOnDevice all(device, model, type, model.layers, rows, context);
     using Layer = LayersOnDevice::Layer;
     const auto layer = [&](const Layer& l) { all.whole(l); };
@@ -262,6 +264,9 @@ void show(Device& device, const Model& model, DType type) {
       fmt::print(", norm+few {:.2f}", all.time(times, [&](const Layer& l) { all.norm(), all.few(l); }));
       fmt::print(", swiglu+few {:.2f}", all.time(times, [&](const Layer& l) { all.swiglu(), all.few_of_gated(l); }));
       fmt::print(", qkv {:.2f}", all.time(times, [&](const Layer& l) { all.qkv(l), all.few(l); }));
+      fmt::print(", norm+qkv {:.2f}", all.time(times, [&](const Layer& l) { all.norm(), all.qkv(l); }));
+      fmt::print(", attention+o {:.2f}", all.time(times, [&](const Layer& l) { all.attend(l), all.o(l); }));
+      fmt::print(", o+norm+up {:.2f}", all.time(times, [&](const Layer& l) { all.o(l), all.norm(), all.up(l); }));
       fmt::print(", norm+up {:.2f}", all.time(times, [&](const Layer& l) { all.norm(), all.up(l); }));
       fmt::print(", swiglu+down {:.2f}", all.time(times, [&](const Layer& l) { all.swiglu(), all.down(l); }));
     }
@@ -278,7 +283,8 @@ int main(int argc, char** argv) {
     const auto device = espalier::cuda::make_device();
     const std::string which = argc > 1 ? argv[1] : "small";
     const std::string type = argc > 2 ? argv[2] : "q4_1";
-    espalier::show(*device, which == "large" ? espalier::kLarge : espalier::kSmall, *espalier::parse_dtype(type));
+    espalier::show(*device, which == "large" ? espalier::kLarge : espalier::kSmall, *espalier::parse_dtype(type),
+                   argc > 3 ? std::stoll(argv[3]) : 0);
   } catch (const std::exception& error) {
     fmt::print(stderr, "cuda_layers: {}\n", error.what());
     return 1;

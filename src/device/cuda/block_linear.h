@@ -44,6 +44,32 @@ __device__ void store_sums(const BlockLinear& call, int group, std::int64_t firs
   }
 }
 
+// Where the only sum of a lane goes, of one row alone; what it is added to is read while it is still computed.
+class LaneEnd {
+ public:
+  __device__ void load(const BlockLinear& call, int group, int lane) {
+    const BlockLinear::Part& part = call.part_of(group);
+    const std::int64_t n = std::int64_t{group - part.first_group} * kGroup + LaneShare<1>::output(lane, 0);
+    y_ = lane % 2 == 0 && n < part.outputs ? part.y + n : nullptr;  // its neighbour has the same
+    if (y_ == nullptr) return;
+    has_bias_ = part.bias != nullptr;
+    if (has_bias_) bias_ = part.bias[n];
+    added_to_ = part.added_to == nullptr ? nullptr : part.added_to + n;
+    if (added_to_ != nullptr) before_ = *added_to_;
+  }
+  __device__ void store(float sum) const {
+    if (y_ == nullptr) return;
+    const float y = has_bias_ ? sum + bias_ : sum;
+    *y_ = y;
+    if (added_to_ != nullptr) *added_to_ = before_ + y;
+  }
+
+ private:
+  float *y_, *added_to_ = nullptr;
+  float bias_ = 0, before_ = 0;
+  bool has_bias_ = false;
+};
+
 // linear_many_rows.cu
 void linear_many_rows(Queue queue, DType type, const BlockLinear& call);
 

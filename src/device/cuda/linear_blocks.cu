@@ -79,6 +79,28 @@ class ChunkTerms {
   BlockTerms<type, columns> terms_[kChunkBlocks];
 };
 
+// The end of a group, where a turn is its last.
+template <typename Shape>
+class GroupEnd {
+ public:
+  // Before the sums of the chunks ahead are waited for, so that what a sum is added to comes meanwhile.
+  __device__ void begin(const BlockLinear& call, const Walk<Shape>& walk, int lane) {
+    if constexpr (Shape::columns == 1)
+      if (walk.chunk + 1 == call.chunks) end_.load(call, walk.group, lane);
+  }
+  __device__ void store(const BlockLinear& call, const Walk<Shape>& walk, int tile, int lane,
+                        const float (&sum)[LaneShare<Shape::columns>::kSums]) const {
+    if (walk.chunk + 1 != call.chunks) return;
+    if constexpr (Shape::columns == 1)
+      end_.store(sum[0]);
+    else
+      store_sums<Shape::columns>(call, walk.group, (first_tile<Shape>() + tile) * kRowTile, lane, sum);
+  }
+
+ private:
+  LaneEnd end_;
+};
+
 // A group for each warp.
 template <typename Shape>
 __device__ void compute_alone(const BlockLinear& call, int warp, int lane) {
@@ -95,10 +117,10 @@ __device__ void compute_alone(const BlockLinear& call, int warp, int lane) {
                           for (int i = 0; i < Share::kSums; ++i) sum[tile][i] = 0;
                         ChunkTerms<Shape::type, Shape::columns> terms;
                         terms.compute(piece, rows + tile * Share::kTileBytes, lane);
+                        GroupEnd<Shape> end;
+                        end.begin(call, walk, lane);
                         terms.add_to(sum[tile], blocks);
-                        if (walk.chunk + 1 == call.chunks)
-                          store_sums<Shape::columns>(call, walk.group, (first_tile<Shape>() + tile) * kRowTile, lane,
-                                                     sum[tile]);
+                        end.store(call, walk, tile, lane, sum[tile]);
                       }
                     });
 }
@@ -114,6 +136,8 @@ __device__ void take_turn(const BlockLinear& call, const Walk<Shape>& walk, bool
   const int before = warp / kRelay * kRelay + (warp + kRelay - 1) % kRelay;
   ChunkTerms<Shape::type, Shape::columns> terms;
   terms.compute(piece, rows + tile * Shape::kTileBytes, lane);
+  GroupEnd<Shape> end;
+  end.begin(call, walk, lane);
   float sum[kSums];
   if (!first) wait_at(Shape::kWarps * tile + before, 2 * kWarp);
 #pragma unroll
@@ -122,8 +146,7 @@ __device__ void take_turn(const BlockLinear& call, const Walk<Shape>& walk, bool
 #pragma unroll
   for (int i = 0; i < kSums; ++i) passed[i][lane] = sum[i];
   if (!last) arrive_at(Shape::kWarps * tile + warp, 2 * kWarp);
-  if (walk.chunk + 1 == call.chunks)
-    store_sums<Shape::columns>(call, walk.group, (first_tile<Shape>() + tile) * kRowTile, lane, sum);
+  end.store(call, walk, tile, lane, sum);
 }
 
 // A group for some warps in turn.

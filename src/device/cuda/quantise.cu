@@ -88,12 +88,9 @@ void swiglu_quantised(Queue queue, const float* x, Rows y, std::byte* quantised)
 }
 
 void rms_norm_quantised(Queue queue, const float* x, const float* w, float eps, Rows y, std::byte* quantised) {
-  // A warp a block where rows leave multiprocessors enough for that. Of many rows one share: what comes behind them
-  // would crowd where there is room.
-  constexpr std::int64_t kFewRows = 2 * kRowTile;
+  // A warp a block where rows leave multiprocessors enough for that.
   const std::int64_t blocks = y.columns / kBlock, warps = kThreads / kWarp;
-  const std::int64_t shares =
-      y.rows > kFewRows ? 1 : std::clamp<std::int64_t>(queue.processors / y.rows, 1, (blocks + warps - 1) / warps);
+  const std::int64_t shares = std::clamp<std::int64_t>(queue.processors / y.rows, 1, (blocks + warps - 1) / warps);
   const std::int64_t of_share = (blocks + shares - 1) / shares, most = kMostThreads / kWarp;
   const auto threads = static_cast<unsigned>(std::min(of_share, most) * kWarp);
   launch(queue, "rms_norm", norm_quantise_kernel,
