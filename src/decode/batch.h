@@ -120,7 +120,7 @@ class Batch {
   PromptState prompt_state(const Answer& answer) const;
   void preempt(Answer& answer);
   void admit(Answer& answer);
-  bool hopes(const Answer& answer) const;
+  Patience first_patience(const Answer& answer) const;
   void open_drafts(Answer& answer);
   bool reuse(Answer& answer);
   PrefixHit find(const Answer& answer) const;
@@ -131,7 +131,7 @@ class Batch {
   bool open_prompt(PromptPart& part, std::int64_t rows);
   std::vector<Answer*> open_trees(const BatchPlan& plan);
   void open_tree(Answer& answer, std::int64_t rows);
-  void begin_rounds(std::span<Answer* const> answers, std::span<const PromptPart> prompts);
+  void begin_rounds(std::span<Answer* const> answers, std::int64_t prompt_rows);
   void draft(std::span<Answer* const> answers);
   void run_steps(std::span<Answer* const> answers, std::span<PromptPart> prompts);
   void run_teacher(std::span<Answer* const> answers, std::span<PromptPart> prompts);

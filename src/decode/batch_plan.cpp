@@ -147,8 +147,7 @@ void Batch::admit(Answer& answer) {
   answer.phase = AnswerPhase::prompt;
   answer.stage = AnswerStage::prefill;
   answer.sequence = cache_.create();
-  if (!answer.preempted) answer.patience = budget_.patience();
-  answer.hopes = hopes(answer);
+  if (!answer.preempted) answer.patience = first_patience(answer);
   open_drafts(answer);
   if (!answer.preempted && answer.reusable() > 0) statistics_.prefix_queries += answer.target();
   if (!reuse(answer)) answer.tell_reused(0);
@@ -157,9 +156,9 @@ void Batch::admit(Answer& answer) {
 }
 
 // Who waits will soon be company too. What a prediction says is likely.
-bool Batch::hopes(const Answer& answer) const {
+Patience Batch::first_patience(const Answer& answer) const {
   const std::int64_t company = std::min<std::int64_t>(parallel_, std::ssize(answers_));
-  return budget_.hopes(answer.prediction.empty() ? static_cast<int>(company) : 1);
+  return budget_.patience(answer.prediction.empty() ? static_cast<int>(company) : 1);
 }
 
 // Who is not asked is not told either: he would copy taps and compute rows for nobody.

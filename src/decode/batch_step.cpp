@@ -97,11 +97,10 @@ void Batch::open_tree(Answer& answer, std::int64_t rows) {
   answer.kv = {.branched = cache_.counts().bytes_branched - copied};
 }
 
-void Batch::begin_rounds(std::span<Answer* const> answers, std::span<const PromptPart> prompts) {
+void Batch::begin_rounds(std::span<Answer* const> answers, std::int64_t prompt_rows) {
   if (answers.empty()) return;
   guarded(answers, teacher_, [&] {
-    const std::int64_t decoding = std::ssize(answers);
-    budget_.begin_round(answers, {.rows = rows_of(prompts), .answers = running() - decoding});
+    budget_.begin_round(answers, prompt_rows);
     for (Answer* answer : answers) {
       answer->rest(!answer->asks && answer->rests());
       answer->asks = answer->asks && answer->drafts_fit;
@@ -121,7 +120,7 @@ void Batch::draft(std::span<Answer* const> answers) {
 // What decodes alone may stay on the device, everything else is driven from here. Trees and prompts that do not fit one
 // step of the device take several.
 void Batch::run_steps(std::span<Answer* const> answers, std::span<PromptPart> prompts) {
-  begin_rounds(answers, prompts);
+  begin_rounds(answers, rows_of(prompts));
   const bool resident = may_stay_on_device(answers, prompts);
   const bool host = !resident || host_promises_more(answers);
   std::vector<Answer*> left;

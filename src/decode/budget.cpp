@@ -18,13 +18,8 @@ namespace {
 constexpr double kMostLost = 2, kMostWon = 4;
 // Probes that find nothing may cost this share of the time.
 constexpr double kProbeShare = 0.01;
-constexpr double kGoodChance = 0.8;    // of a guess below an accepted one: few drafters are better
-constexpr double kUsualChance = 0.6;   // of one: what is believed before anything was seen,
-constexpr double kUsualTries = 8;      // in tries
-constexpr double kBestForget = 0.985;  // half of what is known of best guesses is of the last 45
-constexpr double kHopedGain = 1.05;    // of guesses that are worth getting ready for
-constexpr double kLeastPass = 0.1;     // of a plain step, that a pass over all its roots takes
-constexpr int kHopedRows = 5;          // of a tree that is hoped for
+constexpr double kGoodChance = 0.8;  // of a guess below an accepted one: few drafters are better
+constexpr double kLeastPass = 0.1;   // of a plain step, that a pass over all its roots takes
 constexpr std::int64_t kLongestPause = 256;
 // What a round of drafters that have not won yet, or not lately, may cost beyond a plain one: a share of that.
 constexpr double kRisk = 0.25;
@@ -113,8 +108,7 @@ bool Patience::drafts() {
   return false;
 }
 
-void Patience::settle(double tokens, double seconds, double plain_seconds, int company) {
-  company_ = company;
+void Patience::settle(double tokens, double seconds, double plain_seconds) {
   const double won = tokens * plain_seconds - seconds;
   balance_ = std::clamp(balance_ + won, -kMostLost * plain_seconds, kMostWon * plain_seconds);
   waited_ = 0;
@@ -138,32 +132,13 @@ Budget::Budget(StepTimes measured, const BudgetShape& shape)
 }
 
 // Behind no context, where rows are cheapest.
-bool Budget::pays(const Hope& hope, int roots) const {
-  std::vector<double> accepted, seconds(std::min(step_seconds_.size(), static_cast<std::size_t>(roots) * kHopedRows));
-  costs_.fill(0, seconds);
-  const double plain = seconds_of_rows(seconds, roots);
-  const double level = hope.level_seconds == 0 && networks_ ? kLeastPass * plain : hope.level_seconds;
-  double right = 1;
-  for (int levels = 1; levels < kHopedRows; ++levels) {
-    right *= hope.chance;
-    accepted.insert(accepted.end(), static_cast<std::size_t>(roots), right);
-    if (best_rows(accepted, seconds, levels * level, roots).rate > hope.gain * roots / plain) return true;
-  }
-  return false;
-}
-
 bool Budget::may_pay(int roots) const {
-  return pays({.chance = std::max(kGoodChance, best_chance())}, roots);
-}
-
-bool Budget::will_pay(int roots) const {
-  double seconds = 0;
-  for (const Passes& passes : passes_) seconds += passes.seconds;
-  return pays({.chance = best_chance(), .level_seconds = seconds, .gain = kHopedGain}, roots);
-}
-
-double Budget::best_chance() const {
-  return (best_guess_.hits + kUsualTries * kUsualChance) / (best_guess_.tries + kUsualTries);
+  std::vector<double> seconds(step_seconds_.size()), accepted;
+  costs_.fill(0, seconds);
+  for (double chance = kGoodChance; accepted.size() < seconds.size(); chance *= kGoodChance)
+    accepted.insert(accepted.end(), static_cast<std::size_t>(roots), chance);
+  const double plain = seconds_of_rows(seconds, roots);
+  return best_rows(accepted, seconds, networks_ ? kLeastPass * plain : 0, roots).rate > roots / plain;
 }
 
 void Budget::begin_round(const RoundShape& round) {
@@ -209,32 +184,7 @@ std::vector<TokenTree> Budget::cut(std::span<const DraftOfSequence> drafts, doub
 }
 
 void Budget::learn(const Candidates& candidates, std::span<const Visit> visits) {
-  learn_best(candidates, visits);
   calibration_.learn(candidates, visits);
-}
-
-void Budget::learn_beside(const Candidates& candidates, std::span<const Visit> visits) {
-  calibration_.learn(candidates, visits);
-}
-
-// Below the root no guess is a wrong one; further down nobody may have been asked for any.
-void Budget::learn_best(const Candidates& candidates, std::span<const Visit> visits) {
-  int node = 0;
-  for (const Visit& visit : visits) {
-    int best = 0, chosen = 0;
-    double chance = -1;
-    for (int child = candidates[node].newest_child; child != 0; child = candidates[child].older_sibling) {
-      const double own =
-          calibration_.probability(candidates[child].sources, conditional_probability(candidates, child));
-      if (own > chance) best = child, chance = own;
-      if (candidates[child].token == visit.token) chosen = child;
-    }
-    if (best == 0 && node != 0) return;
-    best_guess_.hits = kBestForget * best_guess_.hits + (best != 0 && best == chosen ? 1 : 0);
-    best_guess_.tries = kBestForget * best_guess_.tries + 1;
-    if (chosen == 0) return;
-    node = chosen;
-  }
 }
 
 void Budget::observe_step(std::int64_t rows, std::int64_t context, double seconds) {

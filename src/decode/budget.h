@@ -38,25 +38,29 @@ class Patience {
  public:
   // Asked once a round.
   bool drafts();
-  // A drafted round brought `tokens` in `seconds`, where a plain one takes `plain_seconds` for one, among so many
-  // answers.
-  void settle(double tokens, double seconds, double plain_seconds, int company = 1);
+  // A drafted round brought `tokens` in `seconds`, where a plain one takes `plain_seconds` for one.
+  void settle(double tokens, double seconds, double plain_seconds);
 
   std::int64_t pause() const { return pause_; }  // plain rounds between the last probe and the next
-  // More has been won than lost, and lately in a company that was no smaller.
-  bool wins(int company = 1) const { return balance_ > 0 && company <= company_; }
+  bool wins() const { return balance_ > 0; }     // more has been won than lost
   // Between the last probe and the next drafters need not be ready: the pause is so long that it is dearer to keep them
   // so than to let the next probe begin with what they remember of the text by then.
   bool rests() const { return pause_ >= kRestingPause; }
 
   static constexpr std::int64_t kRestingPause = 32;
 
+  // Of an answer that nothing is expected of: it begins with a pause, at rest.
+  static Patience resting() {
+    Patience patience;
+    patience.pause_ = patience.longest_ = kRestingPause;
+    return patience;
+  }
+
  private:
   double balance_ = 0;  // seconds won
   std::int64_t pause_ = 0;
   std::int64_t longest_ = 0;  // pause after the failures in a row, whatever they cost
   std::int64_t waited_ = 0;
-  int company_ = 1;  // of the last round that was settled
 };
 
 // The candidates of one sequence, to be cut.
@@ -88,12 +92,9 @@ class Budget {
   const StepCosts& costs() const { return costs_; }
   const Calibration& calibration() const { return calibration_; }
 
-  // Whether guesses could pay in steps of so many roots: not where those of a good drafter would not even if they cost
-  // nothing, or, of one that runs a network, hardly anything.
+  // Whether guesses can be expected to pay in steps of so many roots: not where those of a good drafter would not even
+  // if they cost nothing, or, of one that runs a network, hardly anything.
   bool may_pay(int roots) const;
-  // Whether they will, being right as often, and taking as long, as they lately were; by so much that it is worth while
-  // to get drafters ready.
-  bool will_pay(int roots) const;
 
   void begin_round(const RoundShape& round);
   // Of the round: the times of steps of 1, 2, ... rows.
@@ -107,8 +108,6 @@ class Budget {
 
   // What the walk over a drafted tree said of all candidates.
   void learn(const Candidates& candidates, std::span<const Visit> visits);
-  // Likewise of those that were not asked for the tree.
-  void learn_beside(const Candidates& candidates, std::span<const Visit> visits);
   // A step of the round took `seconds`; before its rows lie `context` positions on the average.
   void observe_step(std::int64_t rows, std::int64_t context, double seconds);
   // By the table, the time that one sequence answers for in a drafted round, whose trees have `all_rows` rows and its
@@ -126,20 +125,6 @@ class Budget {
     double best_child = 1;  // likewise: the chance of the best guess below an expanded node, given the node
   };
 
-  // How often the best guess below a visited node has been right: tries that fade.
-  struct BestGuess {
-    double hits = 0, tries = 0;
-  };
-
-  // Expected of guesses: each right with this chance where the one before it is, a level for all roots in so many
-  // seconds.
-  struct Hope {
-    double chance = 0, level_seconds = 0;
-    double gain = 1;  // that they have to bring
-  };
-  bool pays(const Hope& hope, int roots) const;
-  double best_chance() const;
-  void learn_best(const Candidates& candidates, std::span<const Visit> visits);
   StepOffer step_offer(std::int64_t roots, double draft_seconds) const;
   // Of the step times those of steps that the round may take.
   std::span<const double> affordable_seconds() const { return std::span(step_seconds_).first(affordable_rows_); }
@@ -149,7 +134,6 @@ class Budget {
   bool networks_;
   Calibration calibration_;
   std::vector<Passes> passes_;
-  BestGuess best_guess_;
 
   // Of the round.
   RoundShape round_;

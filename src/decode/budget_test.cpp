@@ -274,53 +274,5 @@ TEST(Budget, GuessesMayPayWhileGoodOnesBringMoreThanTheirRowsCost) {
   EXPECT_FALSE(with_head.may_pay(20)) << "36 of 6.01";
 }
 
-TEST(Budget, GuessesWillPayWhereTheyWereLatelyRight) {
-  Budget budget(linear_times(0.2), {.rows = 64});
-  const auto learn = [&](std::int32_t token) {
-    Candidates one(1);
-    one.add(0, {.token = 5, .score = std::log(0.5), .sources = 1});
-    for (int i = 0; i < 200; ++i) budget.learn(one, std::vector<Visit>{{.node = 0, .token = token}});
-  };
-  EXPECT_TRUE(budget.will_pay(2)) << "3.2 of 1.6, where 2 of 1.2 come without";
-  EXPECT_FALSE(budget.will_pay(8)) << "12.8 of 4, where 8 of 2.4 come without";
-  learn(5);
-  EXPECT_TRUE(budget.will_pay(8)) << "nearly 16 of 4";
-  learn(6);
-  EXPECT_FALSE(budget.will_pay(2));
-  EXPECT_FALSE(budget.will_pay(8));
-  EXPECT_TRUE(budget.may_pay(2)) << "better ones would";
-}
-
-TEST(Budget, ARootWithoutGuessesCountsAsAWrongOneAndAnEndBelowGuessesDoesNot) {
-  Budget budget(linear_times(0.2), {.rows = 64});
-  Candidates one(1);
-  one.add(0, {.token = 5, .score = std::log(0.5), .sources = 1});
-  for (int i = 0; i < 200; ++i) budget.learn(one, std::vector<Visit>{{.node = 0, .token = 5}, {.node = 1, .token = 8}});
-  EXPECT_TRUE(budget.will_pay(8)) << "nobody was asked what comes behind the guess";
-  for (int i = 0; i < 200; ++i) budget.learn(Candidates(1), std::vector<Visit>{{.node = 0, .token = 5}});
-  EXPECT_FALSE(budget.will_pay(2));
-}
-
-TEST(Budget, GuessesWillNotPayWhereTheirDrafterTakesAsLongAsTheyWouldSave) {
-  double now = 0, pass = 0.01;
-  const SecondsClock clock = [&] { return now += pass / 2; };
-  Budget budget(linear_times(0.2), {.rows = 64, .networks = true});
-  budget.begin_round(winning(2));
-  Candidates one(1);
-  const std::vector<int> root = {0};
-  const Frontier frontier{0, &one, root};
-  const auto draft = [&] {
-    LevelBudget levels(budget, clock);
-    levels.begin(0);
-    ASSERT_TRUE(levels.buys(std::span(&frontier, 1)));
-    levels.bought(std::span(&frontier, 1));
-  };
-  draft();
-  EXPECT_TRUE(budget.will_pay(2));
-  pass = 1;
-  for (int i = 0; i < 50; ++i) draft();
-  EXPECT_FALSE(budget.will_pay(2)) << "3.2 of 2.1 and more";
-}
-
 }  // namespace
 }  // namespace espalier

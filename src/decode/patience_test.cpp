@@ -75,14 +75,6 @@ TEST(Patience, WinsAsLongAsMoreWasWonThanLost) {
   EXPECT_FALSE(patience.wins());
 }
 
-TEST(Patience, WhatWasWonInSmallerCompanyIsNotWonInALargerOne) {
-  Patience patience;
-  patience.settle(2, 1.0, 1.0, 4);
-  EXPECT_TRUE(patience.wins());
-  EXPECT_TRUE(patience.wins(4));
-  EXPECT_FALSE(patience.wins(5));
-}
-
 TEST(Patience, RestsOnlyInAPauseInWhichDraftersWouldForgetWhatTheyHeardBefore) {
   Patience patience;
   EXPECT_FALSE(patience.rests());

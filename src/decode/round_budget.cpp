@@ -45,38 +45,18 @@ RoundBudget::RoundBudget(const ChosenBudget& chosen, const BudgetShape& shape, c
       told_rows_(static_cast<std::size_t>(shape.tree_rows)),
       clock_(&clock) {}
 
-void RoundBudget::begin_round(std::span<Answer* const> answers, const PromptsBeside& prompts) {
-  RoundShape round{.roots = static_cast<int>(answers.size()), .prompt_rows = static_cast<int>(prompts.rows)};
-  const int all = round.roots + static_cast<int>(prompts.answers);
-  const bool all_hope = hopes(all);
+void RoundBudget::begin_round(std::span<Answer* const> answers, std::int64_t prompt_rows) {
+  RoundShape round{.roots = static_cast<int>(answers.size()), .prompt_rows = static_cast<int>(prompt_rows)};
+  const bool hopes = !chooses() || budget_->may_pay(round.roots);
   patience_.drafts();  // a pause goes on in answers to come
   for (Answer* answer : answers) {
-    const bool due = !chooses() || answer->patience.drafts();  // a pause goes on without hope, too
-    answer->hopes = all_hope || answer->patience.wins(all) || !answer->prediction.empty();
-    answer->asks = answer->request.draft.drafts && answer->hopes && due;
+    answer->hopes = hopes || answer->patience.wins();
+    answer->asks = answer->request.draft.drafts && answer->hopes && (!chooses() || answer->patience.drafts());
     round.wins = round.wins || (answer->asks && answer->patience.wins());
     round.context += answer->length;
   }
-  scout_ = all_hope || !budget_->may_pay(all) ? nullptr : find_scout(answers);
   round.context /= std::ssize(answers);
   if (budget_) budget_->begin_round(round);
-}
-
-bool RoundBudget::hopes(int answers) const {
-  if (!chooses()) return true;
-  return answers == 1 ? budget_->may_pay(1) : budget_->will_pay(answers);
-}
-
-// Of those that are not asked anyway whoever has failed least, the oldest among equals.
-Answer* RoundBudget::find_scout(std::span<Answer* const> answers) {
-  if (!crowd_.drafts()) return nullptr;
-  Answer* scout = nullptr;
-  for (Answer* answer : answers) {
-    if (answer->asks || !answer->request.draft.drafts) continue;
-    if (scout == nullptr || answer->patience.pause() < scout->patience.pause()) scout = answer;
-  }
-  if (scout != nullptr) scout->asks = true;
-  return scout;
 }
 
 void RoundBudget::cut(std::span<Answer* const> answers, double draft_seconds) {
@@ -127,7 +107,7 @@ void RoundBudget::observe_step(std::int64_t rows, std::int64_t context, double s
 void RoundBudget::learn(const Answer& answer, std::span<const Visit> visits) {
   if (!chooses() || !answer.drafted) return;
   budget_->learn(*answer.candidates, visits);
-  if (answer.passed_over) budget_->learn_beside(*answer.passed_over, visits);
+  if (answer.passed_over) budget_->learn(*answer.passed_over, visits);
 }
 
 std::optional<BudgetRound> RoundBudget::told(const Answer& answer, std::int64_t step_rows) const {
@@ -146,12 +126,8 @@ void RoundBudget::end_round(std::span<Answer* const> answers) {
     if (!answer->drafted || answer->failure) continue;
     const double seconds = budget_->drafted_seconds(answer->tree->size(), rows, drafted, answer->draft_seconds);
     const auto tokens = static_cast<double>(answer->result.accept_lengths.back() + 1);
-    const double plain = budget_->plain_seconds();
-    answer->patience.settle(tokens, seconds, plain, static_cast<int>(answers.size()));
-    if (answer == scout_)
-      crowd_.settle(tokens, seconds, plain);
-    else
-      patience_ = answer->patience;
+    answer->patience.settle(tokens, seconds, budget_->plain_seconds());
+    patience_ = answer->patience;
   }
 }
 

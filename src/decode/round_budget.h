@@ -22,12 +22,6 @@ namespace espalier {
 
 struct Answer;
 
-// What there is besides the answers that decode.
-struct PromptsBeside {
-  std::int64_t rows = 0;     // of the step
-  std::int64_t answers = 0;  // whose prompts are being read: soon they will decode too
-};
-
 class RoundBudget {
  public:
   // Nothing is chosen, and nothing known.
@@ -43,16 +37,15 @@ class RoundBudget {
   // What steps were measured to cost; null: nothing is known of them.
   const StepTimes* step_times() const { return budget_ ? &budget_->costs().measured() : nullptr; }
 
-  // A new answer begins with the patience that others have learned, in the midst of their pause.
-  const Patience& patience() const { return patience_; }
-  // Whether there is hope in a company of so many answers: by what is known of guesses they pay. Who is alone finds
-  // out for himself.
-  bool hopes(int answers) const;
+  // A new answer begins with the patience that others have learned, in the midst of their pause, unless there is no
+  // hope in its company, of `answers` with itself.
+  Patience patience(int answers) const {
+    return chooses() && !budget_->may_pay(answers) ? Patience::resting() : patience_;
+  }
 
-  // Says of each answer whether its drafters are worth asking. Where there is no hope in its company, they are only
-  // while they win there, or make likely guesses of a prediction; of the others one at a time finds out whether hope
-  // is back, so rarely as if all were one.
-  void begin_round(std::span<Answer* const> answers, const PromptsBeside& prompts);
+  // Says of each answer whether its drafters are worth asking: where there is no hope in its company, only while they
+  // win. prompt_rows: that the step will have besides.
+  void begin_round(std::span<Answer* const> answers, std::int64_t prompt_rows);
   // For the drafters of a round. Requires chooses().
   LevelBudget levels() { return {*budget_, *clock_}; }
   // Of all candidates of all answers, what pays becomes their trees. draft_seconds: what it took to find them.
@@ -80,13 +73,9 @@ class RoundBudget {
   void end_round(std::span<Answer* const> answers);
 
  private:
-  Answer* find_scout(std::span<Answer* const> answers);
-
   std::optional<Budget> budget_ = {};
   bool cuts_ = false;
   Patience patience_;
-  Patience crowd_;                 // of answers that have no hope, all together
-  const Answer* scout_ = nullptr;  // of the round: who drafts for them
   std::size_t told_rows_ = 0;
   std::optional<ResidentBudget> resident_ = {};
   const SecondsClock* clock_ = nullptr;
