@@ -7,6 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "device/cpu/simd_eight.h"
+
 namespace espalier::cpu {
 namespace {
 
@@ -259,25 +261,7 @@ inline F32 add_halves_of_quarters(const F32 (&v)[4]) {
           add_halves_1(add_halves_2(v[0].high, v[1].high), add_halves_2(v[2].high, v[3].high))};
 }
 
-// Eight lanes, and vectors that hold eight pairs for each of two keys: those for the first in the lower register.
-struct Eight {
-  __m256 v;
-};
-inline Eight eight_zeros() {
-  return {_mm256_setzero_ps()};
-}
-inline Eight load_eight(const float* p) {
-  return {_mm256_loadu_ps(p)};
-}
-inline void store_eight(float* p, Eight a) {
-  _mm256_storeu_ps(p, a.v);
-}
-inline Eight add(Eight a, Eight b) {
-  return {_mm256_add_ps(a.v, b.v)};
-}
-inline Eight max(Eight a, Eight b) {
-  return {_mm256_max_ps(a.v, b.v)};
-}
+// Vectors that hold eight pairs for each of two keys: those for the first in the lower register.
 // Each pair's lanes of a query: element d of eight pairs at kOctetLanes * d.
 constexpr int kOctetLanes = 8;
 inline F32 load_octet(const float* p) {

@@ -6,6 +6,8 @@
 
 #include <cstdint>
 
+#include "device/cpu/simd_eight.h"
+
 namespace espalier::cpu {
 namespace {
 
@@ -232,26 +234,8 @@ inline F32 add_halves_of_quarters(const F32 (&v)[4]) {
   return {add_halves_1(add_halves_2(v[0].v, v[1].v), add_halves_2(v[2].v, v[3].v))};
 }
 
-// Eight lanes, and vectors that hold eight pairs for each of two keys: pair p for the first of them in lane 2 p, for
+// Vectors that hold eight pairs for each of two keys: pair p for the first of them in lane 2 p, for
 // the second in lane 2 p + 1.
-struct Eight {
-  __m256 v;
-};
-inline Eight eight_zeros() {
-  return {_mm256_setzero_ps()};
-}
-inline Eight load_eight(const float* p) {
-  return {_mm256_loadu_ps(p)};
-}
-inline void store_eight(float* p, Eight a) {
-  _mm256_storeu_ps(p, a.v);
-}
-inline Eight add(Eight a, Eight b) {
-  return {_mm256_add_ps(a.v, b.v)};
-}
-inline Eight max(Eight a, Eight b) {
-  return {_mm256_max_ps(a.v, b.v)};
-}
 // Each pair's lanes of a query: element d of eight pairs at kOctetLanes * d.
 constexpr int kOctetLanes = 16;
 inline F32 load_octet(const float* p) {
