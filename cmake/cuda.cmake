@@ -4,6 +4,7 @@ set(ESPALIER_CUDA AUTO CACHE STRING "the CUDA device: AUTO where nvcc is found, 
 set(ESPALIER_OLDEST_NVCC 12.3)
 set(ESPALIER_CUDA_ARCHITECTURES HERE CACHE STRING
     "what the kernels are compiled for, as CMAKE_CUDA_ARCHITECTURES; HERE: the GPUs of this machine; ALL: every card")
+option(ESPALIER_CUDA_LINES "kernels know their source lines, for profilers and compute-sanitizer" OFF)
 
 # For the GPUs that the driver lists; where it lists none, code that a driver compiles for whatever card it finds.
 function(espalier_architectures_here result)

@@ -79,13 +79,13 @@ function(espalier_precompiled_headers name)
     target_compile_options(${name} PRIVATE ${arg_OPTIONS})
     target_precompile_headers(${name} PRIVATE <algorithm> <chrono> <filesystem> <fstream> <functional> <map> <memory>
                               <optional> <random> <ranges> <span> <string> <vector> <fmt/format.h> <fmt/ranges.h>
-                              <nlohmann/json.hpp> ${arg_HEADERS})
+                              ${PROJECT_SOURCE_DIR}/cmake/precompiled_json.h ${arg_HEADERS})
   endif()
 endfunction()
 
 function(espalier_precompile target headers)
   if(ESPALIER_PRECOMPILE)
-    target_precompile_headers(${target} REUSE_FROM ${headers})
+    target_precompile_headers(${target} REUSE_FROM ${headers})  # and what they leave out is in the folder base
   endif()
 endfunction()
 

@@ -4,6 +4,7 @@
 // separate ones.
 #include <gtest/gtest.h>
 
+#include <compare>
 #include <functional>
 #include <map>
 #include <string>
@@ -20,6 +21,7 @@ constexpr std::int64_t kBlockSize = 16, kBlocks = 20, kPositions = 300;
 using Floats = std::vector<float>;
 
 struct LayerShape {
+  auto operator<=>(const LayerShape&) const = default;
   DType weights = DType::f32;
   DType kv = DType::f32;
   std::int64_t dim = 64;  // of a head
@@ -255,20 +257,26 @@ void expect_same(const LayerOnDevice::Left& left, const LayerOnDevice::Left& exp
 
 constexpr std::uint64_t kSeed = 41;
 
+// Drawing weights takes longer than most devices take over a layer: the same serve all of them.
+const LayerValues& values_of(const LayerShape& shape) {
+  static std::map<LayerShape, LayerValues> drawn;
+  return drawn.try_emplace(shape, shape, kSeed).first->second;
+}
+
 // What single ops leave, on the reference device, or on the test's own where its float weights add in another order.
 // The reference device is slow: what it has computed is kept for the devices that follow.
 LayerOnDevice::Left expected_of(DeviceTest& test, const LayerValues& values) {
   const LayerShape& shape = values.shape;
   if (!is_block_quantised(shape.weights) && test.tested().float_order() != kContractFloatOrder)
     return LayerOnDevice(test.tested(), values).run_ops();
-  static std::map<std::tuple<DType, DType, std::int64_t, std::int64_t, std::int64_t>, LayerOnDevice::Left> known;
-  const auto [left, is_new] = known.try_emplace({shape.weights, shape.kv, shape.dim, shape.rows, shape.hidden});
+  static std::map<LayerShape, LayerOnDevice::Left> known;
+  const auto [left, is_new] = known.try_emplace(shape);
   if (is_new) left->second = LayerOnDevice(test.judge(), values).run_ops();
   return left->second;
 }
 
 void expect_bits_of_ops(DeviceTest& test, const LayerShape& shape) {
-  const LayerValues values(shape, kSeed);
+  const LayerValues& values = values_of(shape);
   const LayerOnDevice::Left expected = expected_of(test, values);
   LayerOnDevice layer(test.tested(), values);
   for (int repeat = 0; repeat < 3; ++repeat) {
@@ -298,7 +306,7 @@ TEST_P(StepConformance, SoItHasWithKeysAndValuesOfHalfTheBytes) {
 // Whatever waits for the next op has to be content with another.
 TEST_P(StepConformance, SoItHasWhereverAnotherOpComesBetween) {
   if (std::get<1>(GetParam()) != DType::q4_1) GTEST_SKIP() << "which ops wait does not depend on the type of weights";
-  const LayerValues values({.weights = DType::q4_1, .rows = 2}, kSeed);
+  const LayerValues& values = values_of({.weights = DType::q4_1, .rows = 2});
   const LayerOnDevice::Left expected = expected_of(test_, values);
   LayerOnDevice layer(test_.tested(), values);
   for (int at = 0; at < LayerOnDevice::kOps; ++at) {
