@@ -39,26 +39,29 @@ StepCosts::StepCosts(StepTimes measured, std::span<const std::int64_t> buckets)
         measured_.contexts.size(), measured_.seconds.size());
 }
 
-// Between the two measured numbers of rows around `rows`; beyond the last in proportion.
+// Between the two measured numbers of rows around `rows`; beyond the last in proportion. right: the first column behind
+// column 0 that has as many rows, or behind the last.
 template <typename Time>
-double StepCosts::interpolate(std::int64_t rows, Time time) const {
+double StepCosts::between(std::size_t right, std::int64_t rows, Time time) const {
   const auto& grid = measured_.rows;
   const std::size_t last = grid.size() - 1;
   if (rows >= grid[last]) return time(last) * static_cast<double>(rows) / grid[last];
-  std::size_t right = 1;
-  while (grid[right] < rows) ++right;
   const double share = static_cast<double>(rows - grid[right - 1]) / (grid[right] - grid[right - 1]);
   return (1 - share) * time(right - 1) + share * time(right);
 }
 
+// Every round asks for all of them, so numbers of rows that are launched as the same one are computed once, and columns
+// are not searched.
 void StepCosts::fill(std::int64_t context, std::span<double> out) const {
   std::vector<double> column_times(columns_.size());
   for (std::size_t c = 0; c < column_times.size(); ++c) column_times[c] = measured_at(c, context) * factor(c);
   double highest = 0;
-  for (std::size_t i = 0; i < out.size(); ++i) {
+  std::size_t right = 1;
+  for (std::size_t i = 0; i < out.size();) {
     const std::int64_t rows = launched_rows(static_cast<std::int64_t>(i) + 1);
-    highest = std::max(highest, interpolate(rows, [&](std::size_t c) { return column_times[c]; }));
-    out[i] = highest;
+    while (right < measured_.rows.size() && measured_.rows[right] < rows) ++right;
+    highest = std::max(highest, between(right, rows, [&](std::size_t c) { return column_times[c]; }));
+    for (const std::size_t end = std::min(out.size(), static_cast<std::size_t>(rows)); i < end; ++i) out[i] = highest;
   }
 }
 
@@ -66,7 +69,9 @@ void StepCosts::observe(std::int64_t rows, std::int64_t context, double seconds)
   if (!(seconds > 0)) return;
   rows = launched_rows(rows);
   const std::size_t column = nearest_column(rows);
-  const double expected = interpolate(rows, [&](std::size_t c) { return measured_at(c, context); });
+  const auto right = std::ranges::lower_bound(measured_.rows.begin() + 1, measured_.rows.end(), rows);
+  const double expected = between(static_cast<std::size_t>(right - measured_.rows.begin()), rows,
+                                  [&](std::size_t c) { return measured_at(c, context); });
   const double now = factor(column);
   const auto learn = [&](Correction& mean, double before) {
     const double ratio = std::clamp(seconds / expected, before / kLargestPull, before * kLargestPull);

@@ -43,7 +43,7 @@ class StepCosts {
  private:
   double measured_at(std::size_t column, std::int64_t context) const;
   template <typename Time>
-  double interpolate(std::int64_t rows, Time time) const;
+  double between(std::size_t right, std::int64_t rows, Time time) const;
   double factor(std::size_t column) const;
   std::size_t nearest_column(std::int64_t rows) const;
   std::int64_t launched_rows(std::int64_t rows) const;

@@ -75,6 +75,15 @@ TEST(StepCosts, OnADeviceWithBucketsAreThoseOfTheNextBucket) {
   EXPECT_DOUBLE_EQ(times[4], 3.2);
 }
 
+TEST(StepCosts, OfSomeRowsDoNotDependOnHowManyAreAskedFor) {
+  for (const std::vector<std::int64_t>& buckets : {std::vector<std::int64_t>{}, {1, 3, 5, 6, 9}}) {
+    const StepCosts costs(kTimes, buckets);
+    const std::vector<double> all = filled(costs, 150, 20);
+    for (std::size_t rows = 1; rows < all.size(); ++rows) EXPECT_EQ(filled(costs, 150, rows).back(), all[rows - 1]);
+    EXPECT_DOUBLE_EQ(all[11], 12 * all[9] / 10) << "beyond the last bucket any number is launched as it is";
+  }
+}
+
 TEST(StepCosts, FollowAMachineThatIsSlowerThanMeasured) {
   StepCosts costs(kTimes, {});
   for (int i = 0; i < 200; ++i) costs.observe(1, 100, 3.0);

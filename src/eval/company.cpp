@@ -10,11 +10,14 @@
 namespace espalier {
 
 struct Company::Asked {
+  Asked(Batch& asked_batch, const GenerateRequest& its_request) : batch(&asked_batch), request(its_request) {}
+
   Batch* batch;
   const GenerateRequest& request;  // its conversation waits meanwhile
   GenerateResult result = {};
   std::exception_ptr failure = {};
   bool ended = false;
+  std::condition_variable answered = {};  // of its conversation alone: the others would wake to wait on
 };
 
 namespace {
@@ -73,12 +76,12 @@ void Company::converse(int number, const std::function<void(int)>& conversation)
 
 GenerateResult Company::generate(Batch& batch, const GenerateRequest& request) {
   if (broken_) std::rethrow_exception(broken_);
-  const auto asked = std::make_shared<Asked>(Asked{.batch = &batch, .request = request});
+  const auto asked = std::make_shared<Asked>(batch, request);
   asked_.push_back(asked);
   // The mutex is this thread's since converse(), and is again when this returns.
   std::unique_lock lock(mutex_, std::adopt_lock);
   if (--awake_ == 0) all_wait_.notify_one();
-  answered_.wait(lock, [&] { return asked->ended; });
+  asked->answered.wait(lock, [&] { return asked->ended; });
   lock.release();
   if (asked->failure) std::rethrow_exception(asked->failure);
   return std::move(asked->result);
@@ -129,7 +132,7 @@ void Company::end(Asked& asked, std::exception_ptr failure) {
   asked.failure = std::move(failure);
   asked.ended = true;
   ++awake_;
-  answered_.notify_all();
+  asked.answered.notify_one();
 }
 
 }  // namespace espalier

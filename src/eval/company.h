@@ -57,7 +57,7 @@ class Company {
   double plain_seconds_ = 0;
 
   std::mutex mutex_;  // whoever holds it is the one thread that runs
-  std::condition_variable answered_, all_wait_;
+  std::condition_variable all_wait_;
   int here_ = 0;                                // conversations that have not returned
   int awake_ = 0;                               // of them, those that do not wait for an answer
   std::deque<std::shared_ptr<Asked>> asked_;    // not submitted yet, in the order in which they came
