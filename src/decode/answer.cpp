@@ -27,16 +27,35 @@ std::int64_t Answer::reusable() const {
   return scored() < to_score() ? scored() : target() - 1;
 }
 
+// At rest nobody wants anything computed again.
+void Answer::hear(bool listening) {
+  if (listening == hearing) return;
+  hearing = listening;
+  if (!listening) return;
+  heard_from = length;
+  for (std::size_t i = 0; i < drafts.size(); ++i) {
+    if (!drafts[i] || (every_text >> i & 1) != 0) continue;
+    drafts[i]->rest(true);
+    drafts[i]->reused(committed());
+  }
+}
+
+bool Answer::tapped() const {
+  for (std::size_t i = 0; i < drafts.size(); ++i)
+    if ((tapping >> i & 1) != 0 && hears(i)) return true;
+  return false;
+}
+
 std::int64_t Answer::lacks_from() const {
   std::int64_t first = length;
-  for (const auto& draft : drafts)
-    if (draft) first = std::min(first, draft->lacks_from());
+  for (std::size_t i = 0; i < drafts.size(); ++i)
+    if (hears(i)) first = std::min(first, drafts[i]->lacks_from());
   return first;
 }
 
 void Answer::tell(const CommittedRows& rows) {
-  for (const auto& draft : drafts)
-    if (draft) draft->committed(rows);
+  for (std::size_t i = 0; i < drafts.size(); ++i)
+    if (hears(i)) drafts[i]->committed(rows);
 }
 
 void Answer::rest(bool resting) {
@@ -45,15 +64,15 @@ void Answer::rest(bool resting) {
 }
 
 void Answer::settle() {
-  for (const auto& draft : drafts)
-    if (draft) draft->settle();
+  for (std::size_t i = 0; i < drafts.size(); ++i)
+    if (hears(i)) drafts[i]->settle();
 }
 
 void Answer::tell_reused(std::int64_t positions) {
   length = positions;
   again = false;
-  for (const auto& draft : drafts)
-    if (draft) again = draft->reused(committed()) || again;
+  for (std::size_t i = 0; i < drafts.size(); ++i)
+    if (hears(i)) again = drafts[i]->reused(committed()) || again;
   again = again && length > 0;
 }
 

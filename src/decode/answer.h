@@ -2,6 +2,7 @@
 // teacher_steps.h) work on it; nobody outside sees one. One thread at a time.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <exception>
 #include <memory>
@@ -11,7 +12,6 @@
 #include <vector>
 
 #include "cache/kv_cache.h"
-#include "decode/budget.h"
 #include "decode/drafter.h"
 #include "decode/request.h"
 #include "decode/round.h"
@@ -48,8 +48,11 @@ struct Answer {
   bool keeps_to_itself = false;  // others have computed the same: it publishes nothing before it ends
   bool again = false;            // the last of them is computed once more
   std::vector<std::unique_ptr<DraftSequence>> drafts = {};  // by drafter; null: it hears nothing of this sequence
-  bool tapped = false;                                      // one of them wants the teacher's taps
-  Patience patience = {};
+  SourceSet every_text = 0;                                 // of them, those that hear it in any case
+  SourceSet tapping = 0;                                    // likewise, those that want the teacher's taps
+  bool hearing = true;                                      // all of them hear what is committed:
+  std::int64_t heard_from = 0;                              // from this position on
+  std::int64_t drafted_at = 0;                              // committed positions when they were asked last
 
   GenerateResult result = {};
   std::vector<std::int32_t> path = {};  // prompt and answer; the last token is the root of the next round
@@ -61,7 +64,6 @@ struct Answer {
   // Of the round.
   std::size_t round_path = 0;                  // tokens of the path when it began
   bool drafts_fit = false;                     // its branch has room for what drafters need
-  bool hopes = true;                           // in its company guesses may pay
   bool asks = false;                           // the drafters are worth asking
   bool drafted = false;                        // they were asked:
   SourceSet asked = 0;                         // these of them
@@ -93,12 +95,23 @@ struct Answer {
   std::int64_t reusable() const;
   bool guesses(std::size_t drafter) const { return (drafters >> drafter & 1) != 0; }
 
-  // Of the drafters' memories: the first place that one of them lacks.
+  bool may_draft() const { return request.draft.drafts; }
+
+  // From now on its drafters hear what is committed, or do not. What they missed they learn as if others had computed
+  // it.
+  void hear(bool listening);
+  bool hears(std::size_t drafter) const { return drafts[drafter] && (hearing || (every_text >> drafter & 1) != 0); }
+  bool tapped() const;  // one of those that hear wants the teacher's taps
+  // Its drafters can be asked, and what they say is what they say of a text that they know.
+  bool is_ready() const { return hearing && (heard_from == 0 || length > heard_from); }
+  bool has_heard_enough() const { return heard_from == 0 || length >= heard_from + kEnoughHeard; }
+  // Rows of the next first pass of its drafters, about.
+  std::int64_t first_rows() const { return std::clamp<std::int64_t>(length - drafted_at, 1, kEnoughHeard); }
+  static constexpr std::int64_t kEnoughHeard = 32;
+  // Of the memories of those that hear: the first place that one of them lacks.
   std::int64_t lacks_from() const;
   void tell(const CommittedRows& rows);
-  // Its drafters are in a long pause, or there is no hope: between its rounds they need not be ready. Those that it
-  // does not want never are.
-  bool rests() const { return patience.rests() || !hopes; }
+  // Between its rounds its drafters need not be ready. Those that it does not want never are.
   void rest(bool resting);
   // It is about to go on in blocks of others, or to leave its own to them.
   void settle();

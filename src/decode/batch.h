@@ -120,7 +120,7 @@ class Batch {
   PromptState prompt_state(const Answer& answer) const;
   void preempt(Answer& answer);
   void admit(Answer& answer);
-  Patience first_patience(const Answer& answer) const;
+  DraftCompany draft_company(std::span<const PromptPart> prompts) const;
   void open_drafts(Answer& answer);
   bool reuse(Answer& answer);
   PrefixHit find(const Answer& answer) const;
@@ -131,7 +131,7 @@ class Batch {
   bool open_prompt(PromptPart& part, std::int64_t rows);
   std::vector<Answer*> open_trees(const BatchPlan& plan);
   void open_tree(Answer& answer, std::int64_t rows);
-  void begin_rounds(std::span<Answer* const> answers, std::int64_t prompt_rows);
+  void begin_rounds(std::span<Answer* const> answers, std::span<const PromptPart> prompts);
   void draft(std::span<Answer* const> answers);
   void run_steps(std::span<Answer* const> answers, std::span<PromptPart> prompts);
   void run_teacher(std::span<Answer* const> answers, std::span<PromptPart> prompts);
@@ -155,6 +155,8 @@ class Batch {
   // One step that stays on the device.
   std::unique_ptr<ResidentRounds> make_resident(const DecoderOptions& options);
   std::optional<std::size_t> find_resident_drafter() const;
+  bool fits_device(const Answer& answer) const;
+  bool has_room_to_draft(const Answer& answer) const;
   bool may_stay_on_device(std::span<Answer* const> answers, std::span<const PromptPart> prompts) const;
   bool host_promises_more(std::span<Answer* const> answers);
   void run_resident(std::span<Answer* const> answers);

@@ -69,16 +69,17 @@ TEST_F(BatchWithABudget, DraftersRestInLongPausesAndThoseOfNewAnswersFromTheirPr
   EXPECT_EQ(calls.resting, 30) << "its prompt, and a round for each token behind the first";
 }
 
-TEST_F(BatchWithABudget, InACompanyThatNoGuessesWouldPayInDraftersRestFromThePromptOn) {
+TEST_F(BatchWithABudget, InACompanyThatNoGuessesWouldPayInDraftersHearNothingFromThePromptOnButForAScouts) {
   CountingDrafter::Calls calls;
   Speculation speculation = counting({.shape = TreeShape::chain, .nodes = 4, .depth = 3}, calls);
   speculation.budget = budget_of(0.5);
   Batch batch(model_, {.context = 256, .parallel = 8}, speculation);
   for (int i = 0; i < 8; ++i) batch.submit({.prompt = prompt_, .options = {.max_tokens = 30}});
   while (batch.step()) continue;
-  EXPECT_EQ(calls.rounds, 0);
+  EXPECT_EQ(calls.rounds, 0) << "it has not heard enough to be asked";
   EXPECT_EQ(calls.awake, 0);
-  EXPECT_GT(calls.resting, 8 * 29);
+  EXPECT_GT(calls.resting, 20);
+  EXPECT_LT(calls.resting, 40);
   batch.generate(prompt_, {.max_tokens = 30});
   EXPECT_GT(calls.rounds, 0) << "alone they might";
 }

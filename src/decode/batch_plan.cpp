@@ -147,7 +147,6 @@ void Batch::admit(Answer& answer) {
   answer.phase = AnswerPhase::prompt;
   answer.stage = AnswerStage::prefill;
   answer.sequence = cache_.create();
-  if (!answer.preempted) answer.patience = first_patience(answer);
   open_drafts(answer);
   if (!answer.preempted && answer.reusable() > 0) statistics_.prefix_queries += answer.target();
   if (!reuse(answer)) answer.tell_reused(0);
@@ -155,24 +154,36 @@ void Batch::admit(Answer& answer) {
   if (told && !answer.preempted) answer.ask(told, 0, answer.target() - answer.length);
 }
 
-// Who waits will soon be company too. What a prediction says is likely.
-Patience Batch::first_patience(const Answer& answer) const {
-  const std::int64_t company = std::min<std::int64_t>(parallel_, std::ssize(answers_));
-  return budget_.patience(answer.prediction.empty() ? static_cast<int>(company) : 1);
+// Who waits will soon be company too. With prompts in it a round is driven from the host.
+DraftCompany Batch::draft_company(std::span<const PromptPart> prompts) const {
+  DraftCompany company{.answers = std::min(parallel_, static_cast<int>(answers_.size()))};
+  const bool networks = !std::ranges::all_of(drafters_, &Drafter::guesses_on_host);
+  company.way = company.round = networks ? DraftWay::host : DraftWay::lookup;
+  const auto all = [&](AnswerPhase phase, const auto& are) {
+    return std::ranges::all_of(answers_, [&](const auto& answer) { return answer->phase < phase || are(*answer); });
+  };
+  if (!resident_ || !all(AnswerPhase::prompt, [&](const Answer& answer) { return fits_device(answer); }))
+    return company;
+  company.way = DraftWay::resident;
+  if (prompts.empty() && all(AnswerPhase::decoding, [&](const Answer& answer) { return has_room_to_draft(answer); }))
+    company.round = DraftWay::resident;
+  return company;
 }
 
 // Who is not asked is not told either: he would copy taps and compute rows for nobody.
 void Batch::open_drafts(Answer& answer) {
-  answer.tapped = false;
+  answer.every_text = answer.tapping = 0;
+  answer.heard_from = answer.drafted_at = 0;
   for (std::size_t i = 0; i < drafters_.size(); ++i) {
     Drafter& drafter = *drafters_[i];
     answer.drafts.emplace_back();
     if (!answer.guesses(i) && !drafter.needs_every_text()) continue;
     answer.drafts.back() = drafter.open(*answer.sequence, answer.prompt);
     answer.drafts.back()->predict(answer.prompt, answer.prediction);
-    answer.tapped = answer.tapped || !drafter.wishes().taps.empty();
+    answer.every_text |= SourceSet{drafter.needs_every_text()} << i;
+    answer.tapping |= SourceSet{!drafter.wishes().taps.empty()} << i;
   }
-  answer.rest(answer.rests());
+  budget_.welcome(answer, draft_company({}));
 }
 
 }  // namespace espalier

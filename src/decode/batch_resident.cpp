@@ -64,12 +64,21 @@ std::unique_ptr<ResidentRounds> Batch::make_resident(const DecoderOptions& optio
       ResidentOptions{.tree = tree(), .sequences = parallel_, .sources = SourceSet{1} << *drafter});
 }
 
+// Its rounds are such as the device takes.
+bool Batch::fits_device(const Answer& answer) const {
+  const auto& shape = answer.request.draft.tree;
+  return !answer.failure && answer.guesses(resident_drafter_) && (!shape || *shape == tree().shape) &&
+         draws_on_device(answer);
+}
+
+bool Batch::has_room_to_draft(const Answer& answer) const {
+  const RoundLimits limits = trees_.limits(answer);
+  return limits.depth > 0 && limits.rows > 1;
+}
+
 bool Batch::may_stay_on_device(std::span<Answer* const> answers, std::span<const PromptPart> prompts) const {
   return resident_ && prompts.empty() && !answers.empty() && std::ranges::all_of(answers, [&](const Answer* answer) {
-           const RoundLimits limits = trees_.limits(*answer);
-           const auto& shape = answer->request.draft.tree;
-           return !answer->failure && answer->asks && answer->guesses(resident_drafter_) && limits.depth > 0 &&
-                  limits.rows > 1 && (!shape || *shape == tree().shape) && draws_on_device(*answer) &&
+           return answer->asks && fits_device(*answer) && has_room_to_draft(*answer) &&
                   resident_->levels_behind(*answer->drafts[resident_drafter_], answer->path) > 0;
          });
 }
@@ -100,7 +109,7 @@ void Batch::run_resident(std::span<Answer* const> answers) {
     answer.tree = std::move(verdicts[s].tree);
     if (answer.asked != SourceSet{1} << resident_drafter_) answer.passed_over = std::move(answer.candidates);
     answer.candidates = std::move(verdicts[s].candidates);
-    budget_.judge_resident(answer, resident_shape_);
+    budget_.judge_resident(answer, std::ssize(answers), resident_shape_);
     if (verdicts[s].outcome == RowState::decided) {
       answer.times.verify = seconds;
       continue;
@@ -131,6 +140,7 @@ std::vector<ResidentVerdict> Batch::launch(std::span<Answer* const> answers) {
     answer->room = limits.rows;
     answer->levels = std::min(limits.depth, resident_->levels_behind(*answer->drafts[resident_drafter_], answer->path));
     answer->drafted = true;
+    answer->drafted_at = answer->length;
     answer->asked |= SourceSet{1} << resident_drafter_;
     answer->tensors.prefix = static_cast<std::int32_t>(answer->length);
     answer->drafts[resident_drafter_]->begin_round({.tokens = answer->path, .branch = &*answer->branch});

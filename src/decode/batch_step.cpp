@@ -97,14 +97,11 @@ void Batch::open_tree(Answer& answer, std::int64_t rows) {
   answer.kv = {.branched = cache_.counts().bytes_branched - copied};
 }
 
-void Batch::begin_rounds(std::span<Answer* const> answers, std::int64_t prompt_rows) {
+void Batch::begin_rounds(std::span<Answer* const> answers, std::span<const PromptPart> prompts) {
   if (answers.empty()) return;
   guarded(answers, teacher_, [&] {
-    budget_.begin_round(answers, prompt_rows);
-    for (Answer* answer : answers) {
-      answer->rest(!answer->asks && answer->rests());
-      answer->asks = answer->asks && answer->drafts_fit;
-    }
+    budget_.begin_round(answers, draft_company(prompts), rows_of(prompts));
+    for (Answer* answer : answers) answer->asks = answer->asks && answer->drafts_fit;
   });
 }
 
@@ -120,7 +117,7 @@ void Batch::draft(std::span<Answer* const> answers) {
 // What decodes alone may stay on the device, everything else is driven from here. Trees and prompts that do not fit one
 // step of the device take several.
 void Batch::run_steps(std::span<Answer* const> answers, std::span<PromptPart> prompts) {
-  begin_rounds(answers, rows_of(prompts));
+  begin_rounds(answers, prompts);
   const bool resident = may_stay_on_device(answers, prompts);
   const bool host = !resident || host_promises_more(answers);
   std::vector<Answer*> left;

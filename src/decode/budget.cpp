@@ -13,14 +13,7 @@
 namespace espalier {
 namespace {
 
-// The balance stays within so many plain steps: what was lost long ago does not forbid to try again, what was won long
-// ago does not pay for losses now.
-constexpr double kMostLost = 2, kMostWon = 4;
-// Probes that find nothing may cost this share of the time.
-constexpr double kProbeShare = 0.01;
 constexpr double kGoodChance = 0.8;  // of a guess below an accepted one: few drafters are better
-constexpr double kLeastPass = 0.1;   // of a plain step, that a pass over all its roots takes
-constexpr std::int64_t kLongestPause = 256;
 // What a round of drafters that have not won yet, or not lately, may cost beyond a plain one: a share of that.
 constexpr double kRisk = 0.25;
 // A running mean over the last 8 passes or so.
@@ -102,27 +95,6 @@ RowChoice best_rows(std::span<const double> accepted, std::span<const double> st
   return best;
 }
 
-bool Patience::drafts() {
-  if (waited_ >= pause_) return true;
-  ++waited_;
-  return false;
-}
-
-void Patience::settle(double tokens, double seconds, double plain_seconds) {
-  const double won = tokens * plain_seconds - seconds;
-  balance_ = std::clamp(balance_ + won, -kMostLost * plain_seconds, kMostWon * plain_seconds);
-  waited_ = 0;
-  if (balance_ >= 0) {
-    pause_ = longest_ = 0;
-    return;
-  }
-  // What a round like this costs in vain, spread over a pause of n rounds, is an n-th of it in each. A cheap round ends
-  // its own pause early, not those of the dear ones that follow.
-  const double enough = (seconds - plain_seconds) / (kProbeShare * plain_seconds);
-  longest_ = std::min(2 * longest_ + 1, kLongestPause);
-  pause_ = static_cast<std::int64_t>(std::min(enough, static_cast<double>(longest_)));
-}
-
 Budget::Budget(StepTimes measured, const BudgetShape& shape)
     : costs_(std::move(measured), shape.buckets),
       networks_(shape.networks),
@@ -131,14 +103,24 @@ Budget::Budget(StepTimes measured, const BudgetShape& shape)
   check(shape.rows >= 1, "budget: steps of {} rows", shape.rows);
 }
 
-// Behind no context, where rows are cheapest.
-bool Budget::may_pay(int roots) const {
-  std::vector<double> seconds(step_seconds_.size()), accepted;
-  costs_.fill(0, seconds);
-  for (double chance = kGoodChance; accepted.size() < seconds.size(); chance *= kGoodChance)
-    accepted.insert(accepted.end(), static_cast<std::size_t>(roots), chance);
-  const double plain = seconds_of_rows(seconds, roots);
-  return best_rows(accepted, seconds, networks_ ? kLeastPass * plain : 0, roots).rate > roots / plain;
+// Where no drafter has been timed yet, those that run networks take what is least to be expected of one.
+Prospects Budget::prospects(int answers) const {
+  double share = 0;
+  for (const Passes& passes : passes_) share += passes.share;
+  return prospects(answers, share > 0 || !networks_ ? share : kUsualLevelShare);
+}
+
+// Where the last round was: who comes is not far from there.
+Prospects Budget::prospects(int answers, double level_share) const {
+  std::vector<double> seconds(step_seconds_.size());
+  costs_.fill(round_.context, seconds);
+  const auto taken = [&](double rows) { return level_share * seconds_of_rows(seconds, std::llround(std::ceil(rows))); };
+  const DraftPrices prices{.step_seconds = seconds,
+                           .roots = answers,
+                           .first_level = taken(answers * (1 + worth_.mean())),
+                           .further_level = taken(answers)};
+  const std::vector<double> good(static_cast<std::size_t>(answers), kGoodChance);
+  return {.gain = drafting_gain(worth_.expected(answers), prices), .hope = drafting_gain(good, prices)};
 }
 
 void Budget::begin_round(const RoundShape& round) {
@@ -187,6 +169,14 @@ void Budget::learn(const Candidates& candidates, std::span<const Visit> visits) 
   calibration_.learn(candidates, visits);
 }
 
+void Budget::appraise(const Candidates& candidates, int times) {
+  double best = 0;
+  for (int child = candidates[0].newest_child; child != 0; child = candidates[child].older_sibling)
+    best =
+        std::max(best, calibration_.probability(candidates[child].sources, conditional_probability(candidates, child)));
+  worth_.learn(best, times);
+}
+
 void Budget::observe_step(std::int64_t rows, std::int64_t context, double seconds) {
   costs_.observe(rows, context, seconds);
 }
@@ -196,11 +186,10 @@ double Budget::plain_seconds() const {
   return seconds_of_rows(step_seconds_, round_.roots);
 }
 
-double Budget::drafted_seconds(int rows, int all_rows, int drafted, double draft_seconds) const {
+double Budget::added_seconds(int rows, int all_rows, int drafted, double draft_seconds) const {
   const double guesses = all_rows - round_.roots;
   const double more = seconds_of_rows(step_seconds_, all_rows) - plain_seconds();
-  const double share = draft_seconds / drafted + (guesses > 0 ? more * (rows - 1) / guesses : 0);
-  return plain_seconds() + round_.roots * share;
+  return draft_seconds / drafted + (guesses > 0 ? more * (rows - 1) / guesses : 0);
 }
 
 void LevelBudget::begin(std::size_t drafter) {
@@ -239,10 +228,8 @@ bool LevelBudget::buys(std::span<const Frontier> frontiers) {
 }
 
 void LevelBudget::bought(std::span<const Frontier> frontiers) {
+  time_pass(frontiers);
   Budget::Passes& passes = budget_.passes_[drafter_];
-  const double seconds = clock_() - pass_begin_;
-  if (passes.seconds == 0) passes.seconds = seconds;
-  follow(passes.seconds, std::min(seconds, 4 * passes.seconds), kPassMemory);
   merge_new(frontiers);
   for (const Frontier& frontier : frontiers) {
     const Candidates& candidates = *frontier.candidates;
@@ -253,6 +240,21 @@ void LevelBudget::bought(std::span<const Frontier> frontiers) {
       follow(passes.best_child, best, kPassMemory);
     }
   }
+}
+
+// A pass that something delayed counts for little.
+void LevelBudget::time_pass(std::span<const Frontier> frontiers) {
+  Budget::Passes& passes = budget_.passes_[drafter_];
+  const auto note = [](double& mean, double value) {
+    if (mean == 0) mean = value;
+    follow(mean, std::min(value, 4 * mean), kPassMemory);
+  };
+  std::int64_t rows = 0;
+  for (const Frontier& frontier : frontiers) rows += std::ssize(frontier.nodes);
+  if (frontiers[0].nodes[0] == 0) rows = std::max(rows, first_rows_);
+  const double seconds = clock_() - pass_begin_;
+  note(passes.seconds, seconds);
+  note(passes.share, seconds / seconds_of_rows(budget_.step_seconds_, rows));
 }
 
 void LevelBudget::merge_new(std::span<const Frontier> frontiers) {

@@ -4,9 +4,8 @@
 //   (1 + sum of p_i) / (draft seconds + step seconds(M))          p_i: the chance that guess i is accepted
 //
 // over the guesses in the order of p; row_choice.h says it for many. A drafter is asked for another level only if that
-// quotient is expected to rise by it; and drafters that lose against plain decoding are asked ever more rarely. None of
-// this changes a token. docs/budgets.md derives it. Nothing here reads a clock or a device: times are arguments. One
-// thread at a time.
+// quotient is expected to rise by it; whether any is asked at all is company_drafting.h's. None of this changes a
+// token. docs/budgets.md derives it. Nothing here reads a clock or a device: times are arguments. One thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +13,9 @@
 #include <vector>
 
 #include "decode/calibration.h"
+#include "decode/company_drafting.h"
 #include "decode/draft_tree.h"
+#include "decode/guess_worth.h"
 #include "decode/row_choice.h"
 #include "decode/step_times.h"
 
@@ -30,38 +31,6 @@ struct RowChoice {
 // row_choice.h. The fewest rows among equals; step_seconds is not exceeded, unless by roots and prompt rows alone.
 RowChoice best_rows(std::span<const double> accepted, std::span<const double> step_seconds, double draft_seconds,
                     int roots = 1, int prompt_rows = 0);
-
-// Whether to draft at all. The balance says what drafting has lately won or lost against plain decoding; below zero it
-// is a probe now and then, after a pause that doubles with every failure in a row, but is no longer than it takes to
-// pay for the probe.
-class Patience {
- public:
-  // Asked once a round.
-  bool drafts();
-  // A drafted round brought `tokens` in `seconds`, where a plain one takes `plain_seconds` for one.
-  void settle(double tokens, double seconds, double plain_seconds);
-
-  std::int64_t pause() const { return pause_; }  // plain rounds between the last probe and the next
-  bool wins() const { return balance_ > 0; }     // more has been won than lost
-  // Between the last probe and the next drafters need not be ready: the pause is so long that it is dearer to keep them
-  // so than to let the next probe begin with what they remember of the text by then.
-  bool rests() const { return pause_ >= kRestingPause; }
-
-  static constexpr std::int64_t kRestingPause = 32;
-
-  // Of an answer that nothing is expected of: it begins with a pause, at rest.
-  static Patience resting() {
-    Patience patience;
-    patience.pause_ = patience.longest_ = kRestingPause;
-    return patience;
-  }
-
- private:
-  double balance_ = 0;  // seconds won
-  std::int64_t pause_ = 0;
-  std::int64_t longest_ = 0;  // pause after the failures in a row, whatever they cost
-  std::int64_t waited_ = 0;
-};
 
 // The candidates of one sequence, to be cut.
 struct DraftOfSequence {
@@ -90,11 +59,15 @@ class Budget {
   Budget(StepTimes measured, const BudgetShape& shape);
 
   const StepCosts& costs() const { return costs_; }
+  std::int64_t round_context() const { return round_.context; }  // of the last round
   const Calibration& calibration() const { return calibration_; }
 
-  // Whether guesses can be expected to pay in steps of so many roots: not where those of a good drafter would not even
-  // if they cost nothing, or, of one that runs a network, hardly anything.
-  bool may_pay(int roots) const;
+  const GuessWorth& worth() const { return worth_; }
+
+  // What drafting would bring to so many answers, in rounds that the host drives.
+  Prospects prospects(int answers) const;
+  // Likewise where a level takes this share of a step of as many rows.
+  Prospects prospects(int answers, double level_share) const;
 
   void begin_round(const RoundShape& round);
   // Of the round: the times of steps of 1, 2, ... rows.
@@ -108,13 +81,14 @@ class Budget {
 
   // What the walk over a drafted tree said of all candidates.
   void learn(const Candidates& candidates, std::span<const Visit> visits);
+  // What guesses of such a kind are worth, told by those of a round; `times` over where there are few of them.
+  void appraise(const Candidates& candidates, int times);
   // A step of the round took `seconds`; before its rows lie `context` positions on the average.
   void observe_step(std::int64_t rows, std::int64_t context, double seconds);
-  // By the table, the time that one sequence answers for in a drafted round, whose trees have `all_rows` rows and its
-  // own `rows` of them. Drafting took `draft_seconds` for `drafted` sequences. Its share of drafts and guesses counts
-  // for every sequence, because every one of them waits for it.
-  double drafted_seconds(int rows, int all_rows, int drafted, double draft_seconds) const;
-  // Likewise, of a round of roots.
+  // By the table, what the drafts of one sequence add to the time of a round, whose trees have `all_rows` rows and its
+  // own `rows` of them. Drafting took `draft_seconds` for `drafted` sequences.
+  double added_seconds(int rows, int all_rows, int drafted, double draft_seconds) const;
+  // Likewise, the time of a round of roots.
   double plain_seconds() const;
 
  private:
@@ -122,6 +96,7 @@ class Budget {
   // What a drafter's passes have been like.
   struct Passes {
     double seconds = 0;     // a running mean; 0: none yet
+    double share = 0;       // likewise, of a step of the teacher of as many rows
     double best_child = 1;  // likewise: the chance of the best guess below an expanded node, given the node
   };
 
@@ -133,6 +108,7 @@ class Budget {
   StepCosts costs_;
   bool networks_;
   Calibration calibration_;
+  GuessWorth worth_;
   std::vector<Passes> passes_;
 
   // Of the round.
@@ -144,8 +120,9 @@ class Budget {
 // Buys levels for the sequences of one round together, one drafter after the other.
 class LevelBudget final : public LevelBuyer {
  public:
-  // Both must outlive this.
-  LevelBudget(Budget& budget, const SecondsClock& clock) : budget_(budget), clock_(clock), begin_(clock()) {}
+  // Both must outlive this. first_rows: that the first pass has, with those for what its sequences have not heard yet.
+  LevelBudget(Budget& budget, const SecondsClock& clock, std::int64_t first_rows)
+      : budget_(budget), clock_(clock), first_rows_(first_rows), begin_(clock()) {}
 
   void begin(std::size_t drafter) override;
   bool buys(std::span<const Frontier> frontiers) override;
@@ -154,9 +131,11 @@ class LevelBudget final : public LevelBuyer {
  private:
   AcceptanceEstimate& estimate(const Frontier& frontier);
   void merge_new(std::span<const Frontier> frontiers);
+  void time_pass(std::span<const Frontier> frontiers);
 
   Budget& budget_;
   const SecondsClock& clock_;
+  std::int64_t first_rows_;
   double begin_;
   double pass_begin_ = 0;
   std::size_t drafter_ = 0;

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <random>
 
+#include "decode/company_drafting.h"
+#include "decode/patience.h"
 #include "decode/row_choice.h"
 #include "decode/testing/linear_times.h"
 
@@ -177,7 +179,7 @@ TEST(Budget, RisksLittleUntilDraftsHaveWon) {
   EXPECT_EQ(rows(), 3) << "a quarter of a step beyond the root";
   patience.settle(2, budget.plain_seconds(), budget.plain_seconds());
   EXPECT_GT(rows(), 6);
-  patience.settle(1, budget.drafted_seconds(24, 24, 1, 0), budget.plain_seconds());
+  patience.settle(1, budget.plain_seconds() + budget.added_seconds(24, 24, 1, 0), budget.plain_seconds());
   EXPECT_EQ(rows(), 3) << "it was lost again";
   Budget dear(linear_times(0.6), {.rows = 64});
   dear.begin_round({.context = 100});
@@ -210,20 +212,20 @@ TEST(Budget, RiskedIsAShareOfAStepWithItsPromptRows) {
   EXPECT_EQ(budget.cut(drafts, 0)[0].size(), 8) << "a quarter of 3 s is 7 rows";
 }
 
-TEST(Budget, ASequenceAnswersForItsOwnGuessesAndItsShareOfTheDraftingToAllWhoWait) {
+TEST(Budget, ASequenceAnswersForItsOwnGuessesAndItsShareOfTheDrafting) {
   Budget budget(linear_times(0.1), {.rows = 64});
   budget.begin_round({.roots = 2, .context = 100});
   EXPECT_DOUBLE_EQ(budget.plain_seconds(), 1.1) << "a step of the roots";
-  EXPECT_DOUBLE_EQ(budget.drafted_seconds(1, 2, 2, 0), 1.1);
-  EXPECT_DOUBLE_EQ(budget.drafted_seconds(1, 2, 2, 0.5), 1.1 + 2 * 0.25);
-  EXPECT_DOUBLE_EQ(budget.drafted_seconds(5, 6, 1, 0.5), 1.1 + 2 * (0.5 + 0.4)) << "all guesses are its own";
-  EXPECT_DOUBLE_EQ(budget.drafted_seconds(4, 10, 2, 0), 1.1 + 2 * 0.3);
-  EXPECT_DOUBLE_EQ(budget.drafted_seconds(6, 10, 2, 0), 1.1 + 2 * 0.5);
-  EXPECT_DOUBLE_EQ(budget.drafted_seconds(1, 10, 2, 0), 1.1) << "nobody pays for the guesses of others";
+  EXPECT_DOUBLE_EQ(budget.added_seconds(1, 2, 2, 0), 0);
+  EXPECT_DOUBLE_EQ(budget.added_seconds(1, 2, 2, 0.5), 0.25);
+  EXPECT_DOUBLE_EQ(budget.added_seconds(5, 6, 1, 0.5), 0.5 + 0.4) << "all guesses are its own";
+  EXPECT_DOUBLE_EQ(budget.added_seconds(4, 10, 2, 0), 0.3);
+  EXPECT_DOUBLE_EQ(budget.added_seconds(6, 10, 2, 0), 0.5);
+  EXPECT_DOUBLE_EQ(budget.added_seconds(1, 10, 2, 0), 0) << "nobody pays for the guesses of others";
 }
 
-// Where everybody drafts alike, patience and the rate of the whole step must say the same.
-TEST(Budget, DraftingPaysForASequenceWhereItPaysForTheStep) {
+// What is settled of all who draft, and the rate of the whole step, must say the same.
+TEST(Budget, DraftingPaysForACompanyWhereItPaysForTheStep) {
   int pays = 0, loses = 0;
   for (std::uint32_t seed = 0; seed < 2000; ++seed) {
     std::mt19937 random(seed);
@@ -231,13 +233,17 @@ TEST(Budget, DraftingPaysForASequenceWhereItPaysForTheStep) {
     Budget budget(linear_times(uniform(0.01, 0.5)), {.rows = 512});
     const int roots = 1 + static_cast<int>(random() % 16), rows = 1 + static_cast<int>(random() % 8);
     budget.begin_round({.roots = roots, .context = 100});
-    const double draft = uniform(0, 0.5), tokens = uniform(1, 3);
-    const double step = seconds_of_rows(budget.step_seconds(), roots * rows);
-    const double gain = roots * tokens / (draft + step) - roots / budget.plain_seconds();
+    const double draft = uniform(0, 0.5);
+    const auto accepted = static_cast<std::int64_t>(random() % static_cast<std::uint32_t>(2 * roots + 1));
+    const double step = seconds_of_rows(budget.step_seconds(), roots * rows), plain = budget.plain_seconds();
+    const double gain = static_cast<double>(roots + accepted) / (draft + step) - roots / plain;
     if (std::abs(gain) < 1e-9) continue;
-    Patience patience;
-    patience.settle(tokens, budget.drafted_seconds(rows, roots * rows, roots, draft), budget.plain_seconds());
-    ASSERT_EQ(patience.wins(), gain > 0) << "seed " << seed;
+    CompanyDrafting company;
+    company.settle({.accepted = accepted,
+                    .seconds = roots * budget.added_seconds(rows, roots * rows, roots, draft),
+                    .plain_seconds = plain,
+                    .answers = roots});
+    ASSERT_EQ(company.wins(), gain > 0) << "seed " << seed;
     ++(gain > 0 ? pays : loses);
   }
   EXPECT_GT(pays, 100);
@@ -259,19 +265,59 @@ TEST(Budget, StopsGuessingWhatTheTeacherNeverTakes) {
   EXPECT_EQ(budget.cut(drafts, 0)[0].size(), 5) << "plain rounds teach as well";
 }
 
-TEST(Budget, GuessesMayPayWhileGoodOnesBringMoreThanTheirRowsCost) {
-  const auto may_pay = [](double slope, int roots) { return Budget(linear_times(slope), {.rows = 64}).may_pay(roots); };
-  EXPECT_TRUE(may_pay(0.02, 1));
-  EXPECT_TRUE(may_pay(0.02, 16));
-  EXPECT_TRUE(may_pay(0.5, 1));
-  EXPECT_FALSE(may_pay(0.5, 8)) << "8 of 4.5, and 8.8 of 5";
-  EXPECT_FALSE(may_pay(0.9, 1)) << "1 of 1, and 1.8 of 1.9";
-  EXPECT_FALSE(may_pay(0.02, 64)) << "there is no room";
+// Guesses of a round whose best is believed to be taken with this chance.
+Candidates first_guess(double chance) {
+  Candidates one(1);
+  one.add(0, {.token = 5, .score = std::log(chance), .sources = 1});
+  return one;
+}
+
+TEST(Budget, ProspectsAreThoseOfWhatGuessesWereLatelyWorth) {
+  Budget budget(linear_times(0.2), {.rows = 64});
+  const double usual = budget.prospects(16).gain;
+  EXPECT_GT(budget.prospects(2).gain, usual + 0.05);
+  for (int i = 0; i < 200; ++i) budget.appraise(first_guess(0.97), 1);
+  EXPECT_GT(budget.prospects(16).gain, usual + 0.05);
+  for (int i = 0; i < 200; ++i) budget.appraise(Candidates(1), 1);
+  EXPECT_LE(budget.prospects(2).gain, 1) << "roots without guesses are worth nothing";
+  EXPECT_GT(budget.prospects(2).hope, 1.05) << "good ones would be";
+}
+
+TEST(Budget, ThereIsNoHopeWhereNotEvenGoodGuessesWouldPay) {
+  const auto hope = [](double slope, int roots) {
+    return Budget(linear_times(slope), {.rows = 64}).prospects(roots).hope;
+  };
+  EXPECT_GT(hope(0.02, 1), 1);
+  EXPECT_GT(hope(0.02, 16), 1);
+  EXPECT_GT(hope(0.5, 1), 1);
+  EXPECT_LE(hope(0.5, 8), 1) << "8 of 4.5, and 8.8 of 5";
+  EXPECT_LE(hope(0.9, 1), 1) << "1 of 1, and 1.8 of 1.9";
+  EXPECT_LE(hope(0.02, 64), 1) << "there is no room";
   const Budget with_head(linear_times(0.12), {.rows = 64, .networks = true});
-  EXPECT_TRUE(may_pay(0.12, 6)) << "6 of 1.6, and 10.8 of 2.32";
-  EXPECT_TRUE(with_head.may_pay(6));
-  EXPECT_TRUE(may_pay(0.12, 20)) << "20 of 3.28, and 36 of 5.68";
-  EXPECT_FALSE(with_head.may_pay(20)) << "36 of 6.01";
+  EXPECT_GT(hope(0.12, 20), 1) << "20 of 3.28, and 36 of 5.68";
+  EXPECT_LT(with_head.prospects(20).hope, 1) << "36 of 6.01 and more";
+}
+
+TEST(Budget, APassIsTakenForTheShareOfAStepThatItLatelyWas) {
+  Budget budget(linear_times(0.1), {.rows = 64, .networks = true});
+  budget.begin_round(winning(2));
+  double now = 0, pass = 0;
+  const SecondsClock clock = [&] { return now += pass / 2; };
+  const Candidates root(1);
+  const std::vector<int> nodes = {0};
+  const Frontier frontier{0, &root, nodes};
+  const auto draft = [&](double seconds, std::int64_t first_rows) {
+    pass = seconds * 2;  // the clock is looked at when it begins and when it has ended
+    LevelBudget levels(budget, clock, first_rows);
+    levels.begin(0);
+    ASSERT_TRUE(levels.buys(std::span(&frontier, 1)));
+    levels.bought(std::span(&frontier, 1));
+  };
+  const double usual = budget.prospects(8).gain;
+  for (int i = 0; i < 50; ++i) draft(0.1 * 1.9, 10);
+  EXPECT_NEAR(budget.prospects(8).gain, usual, 1e-9) << "a tenth of a step of as many rows";
+  for (int i = 0; i < 50; ++i) draft(0.3 * 1.9, 10);
+  EXPECT_LT(budget.prospects(8).gain, usual - 0.05);
 }
 
 }  // namespace

@@ -64,7 +64,7 @@ class FakeRounds {
     for (int round = 0; round < 20; ++round) {
       budget_.begin_round(winning(static_cast<int>(depths.size())));
       fake.passes.clear();
-      LevelBudget levels(budget_, clock);
+      LevelBudget levels(budget_, clock, std::ssize(depths));
       grown = grow_candidates(jobs, {.nodes = 64, .depth = 12}, drafters_, &levels);
     }
     return fake.passes;

@@ -9,6 +9,7 @@
 #include "decode/accept.h"
 #include "decode/budget.h"
 #include "decode/hostile_drafter.h"
+#include "decode/patience.h"
 #include "decode/testing/linear_times.h"
 
 namespace espalier {
@@ -148,7 +149,7 @@ class SimulatedAnswer {
   }
 
   Candidates draft() {
-    LevelBudget levels(budget_, clock_);
+    LevelBudget levels(budget_, clock_, 1);
     PassTimer timer(levels, now_, pass_seconds_);
     sequences_[0]->begin_round({.tokens = text_});
     const GrowthJob job{text_.back(), {.rows = 64, .depth = 12, .vocabulary = kVocabulary}, sequences_};
@@ -167,8 +168,9 @@ class SimulatedAnswer {
     now_ += budget_.step_seconds()[static_cast<std::size_t>(tree.size()) - 1];
     if (!asked) return;
     budget_.learn(candidates, visits);
+    const double plain = budget_.plain_seconds();
     patience_.settle(static_cast<double>(visits.size()),
-                     budget_.drafted_seconds(tree.size(), tree.size(), 1, draft_seconds), budget_.plain_seconds());
+                     plain + budget_.added_seconds(tree.size(), tree.size(), 1, draft_seconds), plain);
   }
 
   static constexpr std::int32_t kVocabulary = 1000;

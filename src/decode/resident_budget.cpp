@@ -20,31 +20,44 @@ void follow(double& mean, double value) {
 }  // namespace
 
 ResidentChoice ResidentBudget::choose(std::span<const double> step_seconds, std::int64_t trees) {
-  if (!knows() || ++rounds_ % kProbeRounds == 0) return {chosen_.rows, most_.depth};
-  const auto rate_of = [&](const ResidentChoice& choice) { return rate(choice, step_seconds, trees); };
+  if (!knows(trees) || ++rounds_ % kProbeRounds == 0) return {chosen_.rows, most_.depth};
+  return chosen_ = best({step_seconds, trees, draft_seconds(trees, 1)});
+}
+
+ResidentChoice ResidentBudget::best(const Prices& prices) const {
   ResidentChoice best = chosen_;
-  double best_rate = kBetter * rate_of(chosen_);
+  double best_rate = kBetter * rate(chosen_, prices);
   const int known = static_cast<int>(chances_.size());
   for (int depth = 1; depth <= known; ++depth)
     for (std::int64_t rows = std::min(kRowStep, most_.rows);; rows = std::min(rows + kRowStep, most_.rows)) {
-      if (const double found = rate_of({rows, depth}); found > best_rate) best = {rows, depth}, best_rate = found;
+      if (const double found = rate({rows, depth}, prices); found > best_rate) best = {rows, depth}, best_rate = found;
       if (rows == most_.rows) break;
     }
-  return chosen_ = best;
+  return best;
 }
 
 std::optional<double> ResidentBudget::expected_rate(std::span<const double> step_seconds, std::int64_t trees) const {
-  if (!knows()) return std::nullopt;
-  return static_cast<double>(trees) * rate(chosen_, step_seconds, trees);
+  if (!knows(trees)) return std::nullopt;
+  return static_cast<double>(trees) * rate(chosen_, {step_seconds, trees, draft_seconds(trees, 1)});
 }
 
-double ResidentBudget::rate(const ResidentChoice& choice, std::span<const double> step_seconds,
-                            std::int64_t trees) const {
+// Levels for so many trees that were never had take what is usual.
+std::optional<double> ResidentBudget::likely_rate(std::span<const double> step_seconds, std::int64_t trees,
+                                                  double first_chance) const {
+  if (chances_.empty() || chances_[0].empty() || chances_[0][0] <= 0) return std::nullopt;
+  const double usual = kUsualLevelShare * seconds_of_rows(step_seconds, trees);
+  const Prices prices{step_seconds, trees, knows(trees) ? draft_seconds(trees, 1) : usual,
+                      first_chance / chances_[0][0]};
+  return static_cast<double>(trees) * rate(best(prices), prices);
+}
+
+double ResidentBudget::rate(const ResidentChoice& choice, const Prices& prices) const {
   const std::vector<double>& chances = chances_[std::min(static_cast<std::size_t>(choice.depth), chances_.size()) - 1];
   const auto guesses = std::min(static_cast<std::size_t>(choice.rows) - 1, chances.size());
   double tokens = 1;
-  for (const double chance : std::span(chances).first(guesses)) tokens += chance;
-  return tokens / (draft_seconds(choice.depth) + seconds_of_rows(step_seconds, trees * choice.rows));
+  for (const double chance : std::span(chances).first(guesses)) tokens += std::min(prices.worth * chance, 1.0);
+  return tokens /
+         (choice.depth * prices.level_seconds + seconds_of_rows(prices.step_seconds, prices.trees * choice.rows));
 }
 
 void ResidentBudget::learn(const Candidates& candidates, const AcceptanceEstimate& chances, int depth) {
@@ -62,10 +75,11 @@ void ResidentBudget::learn(const Candidates& candidates, const AcceptanceEstimat
 }
 
 // A round that something delayed counts for little.
-void ResidentBudget::observe(int depth, double draft_seconds) {
+void ResidentBudget::observe(std::int64_t trees, int depth, double draft_seconds) {
   const double seconds = std::max(draft_seconds, 0.0) / depth;
-  if (level_seconds_ == 0) level_seconds_ = seconds;
-  follow(level_seconds_, std::min(seconds, 4 * level_seconds_));
+  double& known = level_seconds_[company_size(trees)];
+  if (known == 0) known = seconds;
+  follow(known, std::min(seconds, 4 * known));
 }
 
 }  // namespace espalier

@@ -11,12 +11,14 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <vector>
 
 #include "decode/calibration.h"
+#include "decode/company_drafting.h"
 #include "tree/candidates.h"
 
 namespace espalier {
@@ -35,23 +37,35 @@ class ResidentBudget {
 
   // For a round of so many trees. step_seconds[n - 1]: of a step of n rows.
   ResidentChoice choose(std::span<const double> step_seconds, std::int64_t trees);
-  // The tokens per second of all trees of such a round, as it would be chosen; nothing: that is not known yet.
+  // The tokens per second of all trees of such a round, as it was chosen last; nothing: that is not known yet.
   std::optional<double> expected_rate(std::span<const double> step_seconds, std::int64_t trees) const;
+  // Likewise, as it would be chosen now, if the best first guess had this chance by now.
+  std::optional<double> likely_rate(std::span<const double> step_seconds, std::int64_t trees,
+                                    double first_chance) const;
   // Of a round: the chances of all guesses in `depth` levels, of an answer that had room for them.
   void learn(const Candidates& candidates, const AcceptanceEstimate& chances, int depth);
-  // A round took so long beside its step.
-  void observe(int depth, double draft_seconds);
-  double draft_seconds(int depth) const { return depth * level_seconds_; }
+  // A round of so many trees took so long beside its step.
+  void observe(std::int64_t trees, int depth, double draft_seconds);
+  double draft_seconds(std::int64_t trees, int depth) const { return depth * level_seconds_[company_size(trees)]; }
 
  private:
   static constexpr std::int64_t kFirstRows = 16;
 
-  bool knows() const { return level_seconds_ > 0 && !chances_.empty(); }
-  double rate(const ResidentChoice& choice, std::span<const double> step_seconds, std::int64_t trees) const;
+  // Of rounds that are priced without being had.
+  struct Prices {
+    std::span<const double> step_seconds = {};
+    std::int64_t trees = 1;
+    double level_seconds = 0;
+    double worth = 1;  // chances against those that were learned
+  };
+
+  bool knows(std::int64_t trees) const { return level_seconds_[company_size(trees)] > 0 && !chances_.empty(); }
+  ResidentChoice best(const Prices& prices) const;
+  double rate(const ResidentChoice& choice, const Prices& prices) const;
 
   ResidentChoice most_, chosen_;
-  std::vector<std::vector<double>> chances_;  // by levels, then by rank
-  double level_seconds_ = 0;                  // 0: nothing is known yet
+  std::vector<std::vector<double>> chances_;              // by levels, then by rank
+  std::array<double, kCompanySizes> level_seconds_ = {};  // by the class of their number; 0: nothing is known yet
   std::int64_t rounds_ = 0;
 };
 

@@ -40,31 +40,32 @@ class ResidentBudgetTest : public ::testing::Test {
 
 TEST_F(ResidentBudgetTest, BeforeAnythingIsKnownARoundHasAllLevelsAndAFewRows) {
   EXPECT_EQ(choose(), (ResidentChoice{16, 6}));
-  budget_.observe(6, 0.6);
+  budget_.observe(1, 6, 0.6);
   EXPECT_EQ(choose(), (ResidentChoice{16, 6}));
   EXPECT_EQ(ResidentBudget({.rows = 5, .depth = 3}).choose(staircase(), 1), (ResidentChoice{5, 3}));
 }
 
 TEST_F(ResidentBudgetTest, LevelsThatCostMoreThanTheyBringAreLeftOut) {
-  budget_.observe(6, 6 * 0.01);
+  budget_.observe(1, 6, 6 * 0.01);
   learn(0.9);
   EXPECT_EQ(choose(), (ResidentChoice{8, 6})) << "cheap levels, and guesses that are right";
   ResidentBudget dear(kMost);
   std::swap(budget_, dear);
-  budget_.observe(6, 6 * 0.9);
+  budget_.observe(1, 6, 6 * 0.9);
   learn(0.3);
   EXPECT_EQ(choose(), (ResidentChoice{4, 1}));
 }
 
 TEST_F(ResidentBudgetTest, RowsOfAllTreesShareAStep) {
-  budget_.observe(6, 6 * 0.01);
+  budget_.observe(1, 6, 6 * 0.01);
   learn(0.9);
+  budget_.observe(2, 6, 6 * 0.01);
   EXPECT_EQ(choose(1).rows, 8);
   EXPECT_EQ(choose(2).rows, 4);
 }
 
 TEST_F(ResidentBudgetTest, AnotherShapeIsTakenOnlyWhereItIsClearlyBetter) {
-  budget_.observe(6, 6 * 0.01);
+  budget_.observe(1, 6, 6 * 0.01);
   learn(0.9);
   const ResidentChoice first = choose();
   learn(0.89);
@@ -72,7 +73,7 @@ TEST_F(ResidentBudgetTest, AnotherShapeIsTakenOnlyWhereItIsClearlyBetter) {
 }
 
 TEST_F(ResidentBudgetTest, NowAndThenARoundHasAllLevels) {
-  budget_.observe(6, 6 * 0.9);
+  budget_.observe(1, 6, 6 * 0.9);
   learn(0.3);
   int probes = 0;
   for (int round = 0; round < 640; ++round) probes += choose().depth == kMost.depth ? 1 : 0;

@@ -10,6 +10,9 @@
 namespace espalier {
 namespace {
 
+constexpr int kProspectRounds = 8;  // after so many they are computed anew
+constexpr int kScoutSpeaksFor = 4;  // or a company whose texts have turned would learn of it after hundreds of rounds
+
 StepTimes times_of(const ChosenBudget& chosen, const std::function<StepTimes()>& measure) {
   if (chosen.times && chosen.times->usable()) return *chosen.times;
   StepTimes times = measure();
@@ -45,18 +48,89 @@ RoundBudget::RoundBudget(const ChosenBudget& chosen, const BudgetShape& shape, c
       told_rows_(static_cast<std::size_t>(shape.tree_rows)),
       clock_(&clock) {}
 
-void RoundBudget::begin_round(std::span<Answer* const> answers, std::int64_t prompt_rows) {
+void RoundBudget::welcome(Answer& answer, const DraftCompany& company) {
+  const Hearing hearing = chooses() ? decide(company) : Hearing::everybody;
+  answer.hearing = hearing == Hearing::everybody || !answer.prediction.empty();
+  answer.rest(!answer.hearing || rests(answer, hearing));
+}
+
+void RoundBudget::begin_round(std::span<Answer* const> answers, const DraftCompany& company, std::int64_t prompt_rows) {
   RoundShape round{.roots = static_cast<int>(answers.size()), .prompt_rows = static_cast<int>(prompt_rows)};
-  const bool hopes = !chooses() || budget_->may_pay(round.roots);
-  patience_.drafts();  // a pause goes on in answers to come
-  for (Answer* answer : answers) {
-    answer->hopes = hopes || answer->patience.wins();
-    answer->asks = answer->request.draft.drafts && answer->hopes && (!chooses() || answer->patience.drafts());
-    round.wins = round.wins || (answer->asks && answer->patience.wins());
+  if (chooses()) {
+    ask(answers, decide(company));
+  } else {
+    for (Answer* answer : answers) answer->asks = answer->may_draft();
+  }
+  for (const Answer* answer : answers) {
+    round.wins = round.wins || (answer->asks && chooses() && wins(*answer));
     round.context += answer->length;
   }
   round.context /= std::ssize(answers);
   if (budget_) budget_->begin_round(round);
+}
+
+// Who hears is decided by what most rounds are like, who is asked by this one.
+Hearing RoundBudget::decide(const DraftCompany& company) {
+  company_.decide(company.answers, company.way, prospects(company.answers, company.way));
+  const Hearing hearing = company_.hearing();
+  if (company.round != company.way)
+    company_.decide(company.answers, company.round, prospects(company.answers, company.round));
+  return hearing;
+}
+
+const Prospects& RoundBudget::prospects(std::int64_t answers, DraftWay way) {
+  KnownProspects& known = prospects_[static_cast<std::size_t>(way)];
+  if (known.answers != answers || ++known.rounds >= kProspectRounds)
+    known = {.answers = answers, .prospects = find_prospects(answers, way)};
+  return known.prospects;
+}
+
+Prospects RoundBudget::find_prospects(std::int64_t answers, DraftWay way) const {
+  const auto roots = static_cast<int>(answers);
+  if (way != DraftWay::resident) return budget_->prospects(roots);
+  Prospects found = budget_->prospects(roots, kUsualLevelShare);
+  if (!resident_) return found;
+  const std::vector<double> seconds = step_seconds(budget_->round_context());
+  const std::optional<double> rate = resident_->likely_rate(seconds, answers, budget_->worth().mean());
+  if (rate) found.gain = *rate * seconds_of_rows(seconds, answers) / static_cast<double>(answers);
+  return found;
+}
+
+void RoundBudget::ask(std::span<Answer* const> answers, Hearing hearing) {
+  const Answer* scout = hearing == Hearing::everybody ? nullptr : find_scout(answers);
+  scout_ = scout == nullptr ? std::nullopt : std::optional(scout->id);
+  all_draft_ = company_.drafts();
+  const bool scouts = scout != nullptr && scout->has_heard_enough() && company_.scouts();
+  const bool foretold = company_.foretold_draft();
+  for (Answer* answer : answers) {
+    const bool likely = !answer->prediction.empty(), scouting = answer == scout;
+    answer->hear(answer->may_draft() && (likely || scouting || hearing == Hearing::everybody ||
+                                         (hearing == Hearing::as_before && answer->hearing)));
+    answer->asks = answer->is_ready() && (all_draft_ || (likely && foretold) || (scouting && scouts));
+    answer->rest(!answer->asks && rests(*answer, hearing));
+  }
+}
+
+// The same as before while it decodes; else who is heard already, the newest among them: it has most to come.
+Answer* RoundBudget::find_scout(std::span<Answer* const> answers) {
+  Answer* scout = nullptr;
+  for (Answer* answer : answers) {
+    if (!answer->may_draft() || !answer->prediction.empty()) continue;
+    if (scout_ == answer->id) return answer;
+    if (scout == nullptr || answer->hearing >= scout->hearing) scout = answer;
+  }
+  return scout;
+}
+
+// A scout, too: between its rounds it remembers enough for the next.
+bool RoundBudget::rests(const Answer& answer, Hearing hearing) const {
+  if (hearing == Hearing::everybody) return chooses() && company_.rests();
+  return answer.prediction.empty() || company_.foretold_rest();
+}
+
+bool RoundBudget::wins(const Answer& answer) const {
+  if (all_draft_) return company_.wins();
+  return scout_ == answer.id ? company_.scout_wins() : company_.foretold_wins();
 }
 
 void RoundBudget::cut(std::span<Answer* const> answers, double draft_seconds) {
@@ -80,10 +154,10 @@ ResidentChoice RoundBudget::choose_resident(std::int64_t trees, const ResidentCh
 
 void RoundBudget::observe_resident(std::int64_t trees, const ResidentChoice& chosen, double seconds) {
   if (!chooses()) return;
-  resident_->observe(chosen.depth, seconds - seconds_of_rows(budget_->step_seconds(), trees * chosen.rows));
+  resident_->observe(trees, chosen.depth, seconds - seconds_of_rows(budget_->step_seconds(), trees * chosen.rows));
 }
 
-void RoundBudget::judge_resident(Answer& answer, const ResidentChoice& chosen) {
+void RoundBudget::judge_resident(Answer& answer, std::int64_t trees, const ResidentChoice& chosen) {
   if (!chooses()) return;
   const Candidates& candidates = *answer.candidates;
   AcceptanceEstimate chances;
@@ -91,7 +165,7 @@ void RoundBudget::judge_resident(Answer& answer, const ResidentChoice& chosen) {
   if (const int levels = std::min(answer.levels, chosen.depth); levels > 0)
     resident_->learn(candidates, chances, levels);
   answer.tree = with_chances(*answer.tree, candidates, chances);
-  answer.draft_seconds = resident_->draft_seconds(chosen.depth);
+  answer.draft_seconds = resident_->draft_seconds(trees, chosen.depth);
 }
 
 bool RoundBudget::prefers(std::span<Answer* const> answers) const {
@@ -106,6 +180,7 @@ void RoundBudget::observe_step(std::int64_t rows, std::int64_t context, double s
 
 void RoundBudget::learn(const Answer& answer, std::span<const Visit> visits) {
   if (!chooses() || !answer.drafted) return;
+  if (answer.has_heard_enough()) budget_->appraise(*answer.candidates, scout_ == answer.id ? kScoutSpeaksFor : 1);
   budget_->learn(*answer.candidates, visits);
   if (answer.passed_over) budget_->learn(*answer.passed_over, visits);
 }
@@ -117,18 +192,36 @@ std::optional<BudgetRound> RoundBudget::told(const Answer& answer, std::int64_t 
 
 void RoundBudget::end_round(std::span<Answer* const> answers) {
   if (!chooses()) return;
+  const auto settle = [&](const auto& counts, const auto& settled) {
+    const auto drafted = [&](const Answer& answer) { return answer.drafted && !answer.failure && counts(answer); };
+    if (std::ranges::any_of(answers, [&](const Answer* answer) { return drafted(*answer); }))
+      settled(outcome(answers, drafted));
+  };
+  if (all_draft_) {
+    settle([](const Answer&) { return true; }, [&](const DraftOutcome& of_all) { company_.settle(of_all); });
+    return;
+  }
+  settle([&](const Answer& answer) { return scout_ == answer.id; },
+         [&](const DraftOutcome& of_scout) { company_.settle_scout(of_scout); });
+  settle([&](const Answer& answer) { return scout_ != answer.id; },
+         [&](const DraftOutcome& of_foretold) { company_.settle_foretold(of_foretold); });
+}
+
+// Of those that count; the others' drafts are none of their business.
+DraftOutcome RoundBudget::outcome(std::span<Answer* const> answers,
+                                  const std::function<bool(const Answer&)>& counts) const {
   int rows = 0, drafted = 0;
   for (const Answer* answer : answers) {
     rows += answer->tree->size();
     drafted += answer->drafted ? 1 : 0;
   }
-  for (Answer* answer : answers) {
-    if (!answer->drafted || answer->failure) continue;
-    const double seconds = budget_->drafted_seconds(answer->tree->size(), rows, drafted, answer->draft_seconds);
-    const auto tokens = static_cast<double>(answer->result.accept_lengths.back() + 1);
-    answer->patience.settle(tokens, seconds, budget_->plain_seconds());
-    patience_ = answer->patience;
+  DraftOutcome outcome{.plain_seconds = budget_->plain_seconds(), .answers = std::ssize(answers)};
+  for (const Answer* answer : answers) {
+    if (!counts(*answer)) continue;
+    outcome.accepted += answer->result.accept_lengths.back();
+    outcome.seconds += budget_->added_seconds(answer->tree->size(), rows, drafted, answer->draft_seconds);
   }
+  return outcome;
 }
 
 }  // namespace espalier

@@ -7,6 +7,7 @@
 // observe_step(), and for each of its answers learn(); end_round().
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -14,7 +15,9 @@
 #include <vector>
 
 #include "decode/budget.h"
+#include "decode/company_drafting.h"
 #include "decode/decoder_options.h"
+#include "decode/request.h"
 #include "decode/resident_budget.h"
 #include "decode/round.h"
 
@@ -37,17 +40,13 @@ class RoundBudget {
   // What steps were measured to cost; null: nothing is known of them.
   const StepTimes* step_times() const { return budget_ ? &budget_->costs().measured() : nullptr; }
 
-  // A new answer begins with the patience that others have learned, in the midst of their pause, unless there is no
-  // hope in its company, of `answers` with itself.
-  Patience patience(int answers) const {
-    return chooses() && !budget_->may_pay(answers) ? Patience::resting() : patience_;
-  }
-
-  // Says of each answer whether its drafters are worth asking: where there is no hope in its company, only while they
-  // win. prompt_rows: that the step will have besides.
-  void begin_round(std::span<Answer* const> answers, std::int64_t prompt_rows);
-  // For the drafters of a round. Requires chooses().
-  LevelBudget levels() { return {*budget_, *clock_}; }
+  // Says of an answer that joins such a company whether its drafters hear its prompt, and whether they rest.
+  void welcome(Answer& answer, const DraftCompany& company);
+  // Says of each answer whether its drafters are worth asking, and whether they hear and rest. prompt_rows: that the
+  // step will have besides.
+  void begin_round(std::span<Answer* const> answers, const DraftCompany& company, std::int64_t prompt_rows);
+  // For the drafters of a round, whose first pass has so many rows. Requires chooses().
+  LevelBudget levels(std::int64_t first_rows) { return {*budget_, *clock_, first_rows}; }
   // Of all candidates of all answers, what pays becomes their trees. draft_seconds: what it took to find them.
   void cut(std::span<Answer* const> answers, double draft_seconds);
   // Of steps of 1, 2, ... rows behind `context` positions; empty where nothing is known of them.
@@ -59,7 +58,7 @@ class RoundBudget {
   // which took `seconds` altogether; and then for each answer that learn() will be called for. Its tree's scores become
   // log p.
   void observe_resident(std::int64_t trees, const ResidentChoice& chosen, double seconds);
-  void judge_resident(Answer& answer, const ResidentChoice& chosen);
+  void judge_resident(Answer& answer, std::int64_t trees, const ResidentChoice& chosen);
   // Whether the answers' candidates, which cost nothing, promise more than such a round. Requires chooses().
   bool prefers(std::span<Answer* const> answers) const;
 
@@ -73,9 +72,28 @@ class RoundBudget {
   void end_round(std::span<Answer* const> answers);
 
  private:
+  // What was computed for such a company lately.
+  struct KnownProspects {
+    std::int64_t answers = 0;
+    int rounds = 0;  // ago
+    Prospects prospects = {};
+  };
+
+  Hearing decide(const DraftCompany& company);
+  const Prospects& prospects(std::int64_t answers, DraftWay way);
+  Prospects find_prospects(std::int64_t answers, DraftWay way) const;
+  void ask(std::span<Answer* const> answers, Hearing hearing);
+  Answer* find_scout(std::span<Answer* const> answers);
+  bool rests(const Answer& answer, Hearing hearing) const;
+  bool wins(const Answer& answer) const;
+  DraftOutcome outcome(std::span<Answer* const> answers, const std::function<bool(const Answer&)>& counts) const;
+
   std::optional<Budget> budget_ = {};
   bool cuts_ = false;
-  Patience patience_;
+  CompanyDrafting company_;
+  std::array<KnownProspects, 3> prospects_ = {};  // by way
+  std::optional<RequestId> scout_ = {};
+  bool all_draft_ = false;  // in this round
   std::size_t told_rows_ = 0;
   std::optional<ResidentBudget> resident_ = {};
   const SecondsClock* clock_ = nullptr;

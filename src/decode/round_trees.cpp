@@ -77,7 +77,10 @@ RoundLimits RoundTrees::limits(const Answer& answer) const {
 void RoundTrees::ask(std::span<Answer* const> answers, std::span<const std::unique_ptr<Drafter>> drafters,
                      SourceSet asked, RoundBudget& budget) const {
   std::vector<GrowthJob> jobs;
+  std::int64_t first_rows = 0;
   for (Answer* answer : answers) {
+    first_rows += answer->first_rows();
+    answer->drafted_at = answer->length;
     answer->asked = answer->drafters & asked;
     for (std::size_t i = 0; i < answer->drafts.size(); ++i)
       if ((answer->asked >> i & 1) != 0)
@@ -89,7 +92,7 @@ void RoundTrees::ask(std::span<Answer* const> answers, std::span<const std::uniq
                     .shape = answer->request.draft.tree});
   }
   std::optional<LevelBudget> levels;
-  if (budget.chooses()) levels.emplace(budget.levels());
+  if (budget.chooses()) levels.emplace(budget.levels(first_rows));
   std::vector<Candidates> grown = grow_candidates(jobs, choices_->tree, drafters, levels ? &*levels : nullptr);
   for (std::size_t i = 0; i < answers.size(); ++i) {
     if (budget.chooses())

@@ -36,16 +36,17 @@ void TeacherSteps::append_tree(Answer& answer, StepRows& step) const {
   answer.tensors = tensorize(*answer.tree, prefix, std::move(answer.tensors));
   answer.first_row = std::ssize(step.rows);
   answer.first_tap = step.taps;
+  const bool tapped = answer.tapped();
   for (int k = 0; k < answer.tensors.nodes; ++k) {
     std::vector<std::int32_t> above;
     for (std::int32_t ancestor : answer.tensors.ancestors(k)) above.push_back(prefix + ancestor);
     Row& row = step.rows.emplace_back(model_->tree_row(answer.branch->id(), prefix, prefix + k,
                                                        answer.tensors.token[static_cast<std::size_t>(k)], above));
     row.wants_logits = true;
-    row.wants_taps = answer.tapped;
+    row.wants_taps = tapped;
   }
   step.logits += answer.tensors.nodes;
-  step.taps += answer.tapped ? answer.tensors.nodes : 0;
+  step.taps += tapped ? answer.tensors.nodes : 0;
 }
 
 // Only the last row of a prompt is drawn from, or has a hidden state that somebody may want; others may be scored.
@@ -53,11 +54,12 @@ void TeacherSteps::append_prompt(PromptPart& part, StepRows& step) const {
   const Answer& answer = *part.answer;
   part.first_row = std::ssize(step.rows);
   part.first_tap = step.taps;
-  step.taps += answer.tapped ? part.rows() : 0;
+  const bool tapped = answer.tapped();
+  step.taps += tapped ? part.rows() : 0;
   for (std::int64_t p = part.begin; p < part.end; ++p) {
     Row& row =
         step.rows.emplace_back(model_->prefill_row(answer.branch->id(), p, answer.path[static_cast<std::size_t>(p)]));
-    row.wants_taps = answer.tapped;
+    row.wants_taps = tapped;
     if (p < answer.scored() || p >= answer.to_score()) continue;
     row.wants_logits = true;
     if (part.scores++ == 0) part.first_score = step.logits;
