@@ -1,7 +1,8 @@
 // A tool for people: what the linears and the attention of a 7B-shaped layer take on a GPU, weights cold, as recorded
 // steps; beside each linear the time of a plain read of the same bytes at 4.5 TB/s; and what choices among a vocabulary
 // and the ops of rounds take. cuda_figures [TYPE...] [ROWS...]; with numbers of rows, linears alone; of bf16 and f16
-// with x as two terms and as one. cuda_figures rounds: the last alone.
+// with x as two terms and as one; with quads=N those by quads of warps from N rows on (0: never). cuda_figures rounds:
+// the last alone.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -399,10 +401,17 @@ void show_rounds(Device& device) {
 
 int main(int argc, char** argv) {
   try {
-    const auto device = espalier::cuda::make_device();
+    constexpr std::string_view kQuads = "quads=";
     std::vector<std::string> types;
     std::vector<std::int64_t> rows;
-    const std::vector<std::string> words(argv + 1, argv + argc);
+    std::vector<std::string> words(argv + 1, argv + argc);
+    espalier::cuda::Options options;
+    std::erase_if(words, [&](const std::string& word) {
+      const bool quads = word.starts_with(kQuads);
+      if (quads) options.quad_rows = std::stoi(word.substr(kQuads.size()));
+      return quads;
+    });
+    const auto device = espalier::cuda::make_device(options);
     if (words == std::vector<std::string>{"rounds"}) {
       espalier::show_rounds(*device);
       return 0;
@@ -418,8 +427,10 @@ int main(int argc, char** argv) {
     for (const std::string& word : types) {
       const espalier::DType type = *espalier::parse_dtype(word);
       espalier::show_linears(*device, type, shown);
-      if (type == espalier::DType::bf16 || type == espalier::DType::f16)
-        espalier::show_linears(*espalier::cuda::make_device({.activations = espalier::Activations::bf16}), type, shown);
+      if (type != espalier::DType::bf16 && type != espalier::DType::f16) continue;
+      auto one_term = options;
+      one_term.activations = espalier::Activations::bf16;
+      espalier::show_linears(*espalier::cuda::make_device(one_term), type, shown);
     }
     if (!rows.empty()) return 0;
     espalier::show_attention(*device);

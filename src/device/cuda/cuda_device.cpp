@@ -37,6 +37,12 @@ LaunchFacts launch_facts(const DeviceInfo& gpu) {
       .generation = gpu.generation, .compiled_for = compiled_for(), .driver = driver, .shared_bytes = gpu.shared_bytes};
 }
 
+// 0 where the GPU, or the code for it, knows no quads, or where it is to do as a card that does not.
+int quad_rows(const Options& options, const DeviceInfo& gpu) {
+  const bool there = !options.small_blocks && has_large_blocks(launch_facts(gpu)) && code_has_quads();
+  return there && options.quad_rows > 0 ? std::max(options.quad_rows, 2) : 0;
+}
+
 class CudaDevice final : public QueuedDevice<OpQueue> {
  public:
   CudaDevice(const Options& options, const DeviceInfo& gpu)
@@ -49,7 +55,8 @@ class CudaDevice final : public QueuedDevice<OpQueue> {
                 .programmatic = options.programmatic && may_begin_early(launch_facts(gpu)),
                 .small_blocks = options.small_blocks || !has_large_blocks(launch_facts(gpu)),
                 .processors = gpu.processors,
-                .terms = options.activations == Activations::bf16 ? 1 : 2},
+                .terms = options.activations == Activations::bf16 ? 1 : 2,
+                .quad_rows = quad_rows(options, gpu)},
                options.fused) {}
   ~CudaDevice() override { cudaStreamSynchronize(stream_); }
 

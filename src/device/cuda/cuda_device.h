@@ -53,6 +53,7 @@ struct Options {
   bool fused = true;                                 // neighbours in a step as one kernel
   bool small_blocks = false;                         // linears as on a card with little shared memory
   bool programmatic = true;  // a kernel begins before the one ahead of it has ended, where the GPU can
+  int quad_rows = 9;  // from so many rows on, linears of bf16 and f16 weights by quads, where the GPU can; 0: never
 };
 
 // Throws DeviceError, in one line, where there is no such GPU or it cannot be used.

@@ -8,7 +8,9 @@
 //
 // Rows: x as a sum of one or two numbers of the weights' type (its terms), in tiles of eight rows and chunks; of a
 // chunk first the leading term of all inputs, then the other; of a term 32 inputs of every row, then the next 32. One
-// row alone: in chunks too, the inputs of a term in their order. Inputs that are not there are zero.
+// row alone: in chunks too, the inputs of a term in their order. For quads (quad_multiply.h), 32 inputs of all tiles,
+// then the next 32; of a tile first the leading term, then the other, of a term eight inputs of every row four times,
+// those that stand together in an instruction. Inputs that are not there are zero.
 //
 // The order of sums (docs/cuda.md): chunk c belongs to strand c mod 4. A strand's sum begins at +0 and takes its chunks
 // ascending; in a chunk the pairs of steps, ascending, of a pair the terms, the leading one first, of a term both
@@ -42,16 +44,33 @@ __host__ __device__ constexpr std::int64_t float_place(std::int64_t n, std::int6
 }
 
 // Rows as terms, in memory.
+enum class TermForm { one_row, tiles, quads };
+inline constexpr int kQuadTileBytes = kRowTile * 32 * 2;  // of 32 inputs of a tile, for each term
+
 struct TermRows {
   std::uint8_t* data = nullptr;
-  std::int64_t chunks = 0;
+  std::int64_t tiles = 0, chunks = 0;
   int terms = 2;
-  bool one_row = false;
+  TermForm form = TermForm::tiles;
 
-  __host__ __device__ std::uint8_t* chunk_of(std::int64_t tile, std::int64_t chunk) const {
-    return data + (tile * chunks + chunk) * terms * (one_row ? kFloatRowBytes : kFloatTileBytes);
+  __host__ __device__ std::int64_t bytes() const {
+    return tiles * chunks * terms * (form == TermForm::one_row ? kFloatRowBytes : kFloatTileBytes);
+  }
+  // A chunk of a tile, or of the one row; not of the form for quads.
+  __device__ std::uint8_t* chunk_of(std::int64_t tile, std::int64_t chunk) const {
+    return data + (tile * chunks + chunk) * terms * (form == TermForm::one_row ? kFloatRowBytes : kFloatTileBytes);
+  }
+  // 32 inputs of the tiles from this one on, in the form for quads.
+  __device__ std::uint8_t* quads_of(std::int64_t tile, std::int64_t pair) const {
+    return data + (pair * tiles + tile) * terms * kQuadTileBytes;
   }
   __device__ std::uint16_t* place(std::int64_t r, std::int64_t k, int term) const {
+    if (form == TermForm::quads) {
+      std::uint8_t* const inputs = quads_of(r / kRowTile, k / 32) + term * kQuadTileBytes;
+      return reinterpret_cast<std::uint16_t*>(inputs) + (k % 8 / 2 * kRowTile + r % kRowTile) * 8 + k % 32 / 8 * 2 +
+             k % 2;
+    }
+    const bool one_row = form == TermForm::one_row;
     const std::int64_t in_chunk = k % kFloatChunk;
     std::uint8_t* const chunk = chunk_of(r / kRowTile, k / kFloatChunk);
     return reinterpret_cast<std::uint16_t*>(chunk + term * (one_row ? kFloatRowBytes : kFloatTileBytes)) +
@@ -60,11 +79,15 @@ struct TermRows {
 };
 
 inline TermRows term_rows(Queue queue, std::byte* data, std::int64_t rows, std::int64_t inputs) {
-  return {reinterpret_cast<std::uint8_t*>(data), float_chunks(inputs), queue.terms, rows == 1};
+  const bool quads = queue.quad_rows > 0 && rows >= queue.quad_rows;
+  return {reinterpret_cast<std::uint8_t*>(data), (rows + kRowTile - 1) / kRowTile, float_chunks(inputs), queue.terms,
+          rows == 1 ? TermForm::one_row
+          : quads   ? TermForm::quads
+                    : TermForm::tiles};
 }
 // Behind them what sums are multiplied by, a number for each row (f16).
-inline float* term_scales(const TermRows& all, std::int64_t rows) {
-  return reinterpret_cast<float*>(all.chunk_of((rows + kRowTile - 1) / kRowTile, 0));
+inline float* term_scales(const TermRows& all) {
+  return reinterpret_cast<float*>(all.data + all.bytes());
 }
 
 // x as a leading term and what that leaves. An infinity or a NaN leaves nothing, so that it stays what it is; what

@@ -9,7 +9,8 @@ struct FloatLinear : LinearParts {
   TermRows x;
   const float* row_scales;  // by which sums are multiplied; null: by nothing
   int chunks;
-  // Of a linear whose strands are computed apart (linear_float_rows.cu): their sums, and how many have come.
+  // Of a linear of which strands are computed apart (linear_float_rows.cu, linear_float_quads.cu): their sums, and how
+  // many have come.
   float4* strand_sums;
   std::int32_t* arrived;
 
@@ -33,5 +34,9 @@ struct FloatLinear : LinearParts {
 std::int64_t strand_sum_bytes(Queue queue, const FloatLinear& call);
 std::int64_t strand_count_bytes(const FloatLinear& call);
 void linear_float_rows(Queue queue, DType type, const FloatLinear& call);
+
+// linear_float_quads.cu: of rows in the form for quads.
+FloatScratchBytes quad_scratch_bytes(Queue queue, const FloatLinear& call);
+void linear_float_quads(Queue queue, DType type, const FloatLinear& call);
 
 }  // namespace espalier::cuda

@@ -102,10 +102,7 @@ Launch a_thread_each(std::int64_t rows, std::int64_t inputs) {
 }  // namespace
 
 std::int64_t term_bytes(Queue queue, std::int64_t rows, std::int64_t inputs) {
-  const TermRows all = term_rows(queue, nullptr, rows, inputs);
-  const std::int64_t tiles = (rows + kRowTile - 1) / kRowTile;
-  return tiles * all.chunks * all.terms * (all.one_row ? kFloatRowBytes : kFloatTileBytes) +
-         rows * static_cast<std::int64_t>(sizeof(float));
+  return term_rows(queue, nullptr, rows, inputs).bytes() + rows * static_cast<std::int64_t>(sizeof(float));
 }
 
 void split_rows(Queue queue, DType type, ConstRows x, std::byte* terms) {
@@ -114,7 +111,7 @@ void split_rows(Queue queue, DType type, ConstRows x, std::byte* terms) {
     launch(queue, "split_rows", split_kernel, a_thread_each(x.rows, x.columns), x, to);
   else
     launch(queue, "split_rows", scale_and_split_kernel, {{static_cast<unsigned>(x.rows), 1, 1}, kThreads}, x, to,
-           term_scales(to, x.rows));
+           term_scales(to));
 }
 
 void swiglu_split(Queue queue, const float* x, Rows y, std::byte* terms) {

@@ -18,6 +18,7 @@ struct Queue {
   bool small_blocks = false;  // what has_large_blocks denies (early_launch.h)
   int processors = 132;       // of the GPU: how many blocks of threads can be at work at once is a multiple of it
   int terms = 2;              // as the sum of how many numbers of two bytes a linear of such weights takes x
+  int quad_rows = 0;          // from so many rows on such a linear is multiplied by quads (quad_multiply.h); 0: never
 };
 
 // A matrix of floats; stride: elements from one row to the next.
@@ -93,6 +94,7 @@ struct FloatScratch {
 FloatScratchBytes float_scratch_bytes(Queue queue, const LinearPart* parts, int count);
 void linear_floats(Queue queue, const LinearPart* parts, int count, std::byte* terms, const FloatScratch& scratch);
 bool matrices_are_emulated();  // no card's order of sums
+bool code_has_quads();         // the kernels' code for the card that was chosen (quad_multiply.h)
 // In the contract's own order.
 void linear_f32(Queue queue, const LinearPart& part, ConstRows x);
 

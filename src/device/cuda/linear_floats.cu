@@ -1,5 +1,5 @@
 // Linears of weights of two bytes by matrix instructions, in an order of sums that float_fragments.h fixes. Here for
-// one row; linear_float_rows.cu has the same order for more.
+// one row; linear_float_rows.cu and linear_float_quads.cu have the same order for more.
 //
 // Every multiprocessor has one block of threads, with room beside it for the next kernel's. A group of outputs goes to
 // four warps, a strand each, which fetch their own chunks (warp_rings.h); then one of them adds the strands.
@@ -126,7 +126,7 @@ FloatLinear float_linear(Queue queue, const LinearPart* parts, int count, std::b
   set_parts(call, parts, count);
   call.x = term_rows(queue, rows, call.rows, parts[0].inputs);
   call.chunks = static_cast<int>(call.x.chunks);
-  if (parts[0].type == DType::f16 && rows != nullptr) call.row_scales = term_scales(call.x, call.rows);
+  if (parts[0].type == DType::f16 && rows != nullptr) call.row_scales = term_scales(call.x);
   return call;
 }
 
@@ -139,6 +139,7 @@ bool matrices_are_emulated() {
 FloatScratchBytes float_scratch_bytes(Queue queue, const LinearPart* parts, int count) {
   const FloatLinear call = float_linear(queue, parts, count, nullptr);
   if (call.rows == 1) return {};
+  if (call.x.form == TermForm::quads) return quad_scratch_bytes(queue, call);
   return {strand_sum_bytes(queue, call), strand_count_bytes(call)};
 }
 
@@ -146,6 +147,7 @@ void linear_floats(Queue queue, const LinearPart* parts, int count, std::byte* r
   FloatLinear call = float_linear(queue, parts, count, rows);
   call.strand_sums = reinterpret_cast<float4*>(scratch.sums);
   call.arrived = reinterpret_cast<std::int32_t*>(scratch.counts);
+  if (call.x.form == TermForm::quads) return linear_float_quads(queue, parts[0].type, call);
   if (call.rows > 1) return linear_float_rows(queue, parts[0].type, call);
   with_16_bits(parts[0].type, [&](auto element) {
     with_terms(queue,

@@ -1,6 +1,7 @@
 #include "device/cuda/emulated/cuda_on_host.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <exception>
 #include <memory>
@@ -130,6 +131,33 @@ struct Arrival {
   }
 };
 
+// A lane's part of a quad's multiplication that has been asked for.
+struct Multiplication {
+  cuda_on_host::QuadMultiplication what;
+  float weights[2][16];  // of outputs g and g + 8
+  int column;            // of a tile, the first of the lane's two
+  int group;
+
+  // Sixteen fused multiply-adds for each sum, ascending.
+  void make() const {
+    const auto field = [&](int bit) { return static_cast<std::size_t>(what.rows >> bit & 0x3fffu) * 16; };
+    const std::byte* const rows = dynamic_shared_memory() + field(0);
+    const std::size_t to_other_inputs = field(16), to_next_tile = field(32);
+    for (int i = 0; i < 2 * what.tiles; ++i) {
+      const std::byte* const row = rows + static_cast<std::size_t>(i / 2) * to_next_tile + (column + i % 2) * 16;
+      std::uint16_t elements[16];
+      std::memcpy(elements, row, 16);
+      std::memcpy(elements + 8, row + to_other_inputs, 16);
+      float* const sums = what.sum + i / 2 * 4 + i % 2;
+      for (int k = 0; k < 16; ++k) {
+        const float x = what.widen(elements[k]);
+        sums[0] = std::fmaf(weights[0][k], x, sums[0]);
+        sums[2] = std::fmaf(weights[1][k], x, sums[2]);
+      }
+    }
+  }
+};
+
 // A thread of a block, on a stack of its own.
 struct Fibre {
   void* top = nullptr;  // of its stack, while it does not run
@@ -140,8 +168,10 @@ struct Fibre {
   bool done = false;
   const Barrier* waits_for = nullptr;
   std::uint64_t generation = 0;
-  std::vector<Copy> copies;  // that have not been made
-  int copy_groups = 0;       // that have ended
+  std::vector<Copy> copies;                     // that have not been made
+  int copy_groups = 0;                          // that have ended
+  std::vector<Multiplication> multiplications;  // that have not been made
+  int multiplication_groups = 0;                // that have ended
 
   bool can_run() const { return !done && (waits_for == nullptr || waits_for->generation != generation); }
 };
@@ -167,6 +197,8 @@ RunningBlock block;
 void run_fibre() {
   try {
     (*block.body)();
+    if (!block.current->multiplications.empty())
+      throw std::logic_error("cuda on the host: nobody has waited for multiplications");
   } catch (...) {  // there is nobody below it on this stack
     block.failure = std::current_exception();
   }
@@ -217,6 +249,19 @@ void prepare_fibre(std::size_t i) {
   fibre.waits_for = nullptr;
   fibre.copies.clear();
   fibre.copy_groups = 0;
+  fibre.multiplications.clear();
+  fibre.multiplication_groups = 0;
+}
+
+// Whether there were any: asked for when others already waited for them.
+bool make_copies_of_many() {
+  bool any = false;
+  for (auto& [address, arrival] : block.arrivals)
+    for (const Copy& copy : std::exchange(arrival.copies, {})) {
+      arrival.make(copy);
+      any = true;
+    }
+  return any;
 }
 
 void run_block(std::size_t threads) {
@@ -240,8 +285,18 @@ void run_block(std::size_t threads) {
       if (fibre->done) --left;
       if (block.failure) std::rethrow_exception(std::exchange(block.failure, nullptr));
     }
-    if (!moved) throw std::logic_error("cuda on the host: threads of a block wait for each other for ever");
+    if (!moved && !make_copies_of_many())
+      throw std::logic_error("cuda on the host: threads of a block wait for each other for ever");
   }
+}
+
+// Those of the current thread up to a group.
+void make_multiplications(int last_group) {
+  std::erase_if(block.current->multiplications, [&](const Multiplication& one) {
+    if (one.group > last_group) return false;
+    one.make();
+    return true;
+  });
 }
 
 std::optional<std::vector<std::function<void()>>> capture;
@@ -315,6 +370,31 @@ void wait_for_copy_groups(int left) {
     std::memcpy(copy.to, copy.from, copy.bytes);
     return true;
   });
+}
+
+void begin_multiplication(const QuadMultiplication& what, const LaneOfWeights* of_warp) {
+  Fibre& self = *block.current;
+  const int lane = static_cast<int>(self.index.x & 31u);
+  Multiplication one{what, {}, lane % 4 * 2, self.multiplication_groups};
+  for (int k = 0; k < 16; ++k)
+    for (int upper = 0; upper < 2; ++upper) {
+      const unsigned word = of_warp[lane / 4 * 4 + k % 8 / 2].words[k / 8 * 2 + upper];
+      one.weights[upper][k] = what.widen(static_cast<std::uint16_t>(k % 2 == 0 ? word : word >> 16));
+    }
+  self.multiplications.push_back(one);
+  if (block.random() / 2 % 2 == 0) make_multiplications(self.multiplication_groups);
+}
+
+void end_multiplication_group() {
+  ++block.current->multiplication_groups;
+}
+
+void wait_for_multiplication_groups(int left) {
+  make_multiplications(block.current->multiplication_groups - left - 1);
+}
+
+unsigned address_in_block(const void* shared) {
+  return static_cast<unsigned>(static_cast<const std::byte*>(shared) - dynamic_shared_memory());
 }
 
 void begin_arrivals(const void* arrival) {

@@ -77,6 +77,24 @@ void begin_arrivals(const void* arrival);
 void expect_bytes(const void* arrival, int bytes);
 void begin_copy_of_many(void* to, const void* from, std::size_t bytes, const void* arrival);
 void wait_for_bytes(const void* arrival, int parity);
+// What a lane has of the weights of a quad's multiplication (quad_multiply.h): elements 2 t and 2 t + 1 of outputs g
+// and g + 8, then 8 + 2 t of both.
+struct LaneOfWeights {
+  unsigned words[4];
+};
+struct QuadMultiplication {
+  float* sum;  // [tiles][4]
+  int tiles;
+  std::uint64_t rows;  // a descriptor
+  float (*widen)(std::uint16_t);
+};
+// A lane's part of it, given the weights of its warp. It happens at once or when somebody waits for it, by chance, as
+// copies do, in the order in which it was asked for.
+void begin_multiplication(const QuadMultiplication& what, const LaneOfWeights* of_warp);
+void end_multiplication_group();
+void wait_for_multiplication_groups(int left);
+// Of memory of this block, as instructions write addresses.
+unsigned address_in_block(const void* shared);
 // Every lane of a warp brings `bytes`; returns those of all 32, one after the other.
 const std::byte* exchange(const void* mine, std::size_t bytes);
 
@@ -210,6 +228,11 @@ cudaError_t cudaFreeHost(void* memory);
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t stream);
 cudaError_t cudaMemset(void* memory, int value, std::size_t bytes);
 cudaError_t cudaDeviceSynchronize();
+template <typename T>
+cudaError_t cudaMemcpyFromSymbol(T* to, const T& symbol, std::size_t) {
+  *to = symbol;
+  return cudaSuccess;
+}
 // Launches are recorded between begin and end, and run by cudaGraphLaunch.
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);

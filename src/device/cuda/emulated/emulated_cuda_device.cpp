@@ -5,7 +5,8 @@
 namespace espalier {
 
 std::unique_ptr<Device> make_emulated_cuda_device(const EmulatedCudaOptions& options) {
-  return cuda::make_device({.activations = options.activations, .small_blocks = options.small_blocks});
+  return cuda::make_device(
+      {.activations = options.activations, .small_blocks = options.small_blocks, .quad_rows = options.quad_rows});
 }
 
 }  // namespace espalier
