@@ -70,6 +70,10 @@ class LaneEnd {
   bool has_bias_ = false;
 };
 
+// linear_few_rows.cu: whether it is for a linear of few rows, more than one.
+bool rows_are_shared(Queue queue, DType type, const BlockLinear& call);
+void linear_few_rows(Queue queue, DType type, const BlockLinear& call);
+
 // linear_many_rows.cu
 void linear_many_rows(Queue queue, DType type, const BlockLinear& call);
 

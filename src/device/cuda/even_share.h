@@ -15,8 +15,7 @@ struct EvenShare {
   int products = 1;
   int whole = 0;  // the first so many; of the others an item is a strand
   int strands = 1;
-
-  __host__ __device__ int items() const { return whole + (products - whole) * strands; }
+  int items = 1;
 };
 
 // What a linear is, to whoever shares it out.
@@ -38,6 +37,7 @@ inline EvenShare share_of_width(const SharedWork& work, int width, int processor
   const int left = share.products % processors;
   const bool strands_help = (left * work.strands + processors - 1) / processors < work.strands;
   share.whole = strands_help ? share.products - left : share.products;
+  share.items = share.whole + (share.products - share.whole) * share.strands;
   return share;
 }
 

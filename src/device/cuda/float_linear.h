@@ -30,6 +30,31 @@ struct FloatLinear : LinearParts {
   }
 };
 
+// Where a lane's sums of a group go.
+class LaneOutputs {
+ public:
+  __device__ LaneOutputs(const FloatLinear& call, int group, int lane)
+      : call_(call),
+        part_(call.part_of(group)),
+        n_(std::int64_t{group - part_.first_group} * kGroup + lane / 4),
+        column_(lane % 4 * 2) {}
+
+  __device__ void store(std::int64_t tile, const float (&sum)[4]) const {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const std::int64_t r = tile * kRowTile + column_ + i % 2, n = n_ + i / 2 * 8;
+      if (r < call_.rows && n < part_.outputs)
+        store_sum(part_, r, n, call_.row_scales == nullptr ? sum[i] : sum[i] * call_.row_scales[r]);
+    }
+  }
+
+ private:
+  const FloatLinear& call_;
+  const LinearParts::Part& part_;
+  std::int64_t n_;
+  int column_;
+};
+
 // linear_float_rows.cu: more than one row.
 std::int64_t strand_sum_bytes(Queue queue, const FloatLinear& call);
 std::int64_t strand_count_bytes(const FloatLinear& call);

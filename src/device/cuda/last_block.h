@@ -21,4 +21,17 @@ __device__ inline bool arrive_last(std::int32_t* arrived, int blocks) {
   return last;
 }
 
+// The same of a warp of each of `warps` blocks. All lanes
+__device__ inline bool arrive_last_of_warps(std::int32_t* arrived, int warps, int lane) {
+  __syncwarp();
+  int last = 0;
+  if (lane == 0) {
+    last = count_in_order(arrived) + 1 == warps ? 1 : 0;
+    if (last) *arrived = 0;
+  }
+  last = __shfl_sync(kAllLanes, last, 0);
+  __syncwarp();
+  return last != 0;
+}
+
 }  // namespace espalier::cuda

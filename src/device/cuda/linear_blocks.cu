@@ -1,5 +1,6 @@
 // Linears of block-quantised weights with the bits of the contract: whole integer dots by matrix instructions, then one
-// chain of fused multiply-adds for each output of each row. Here for few rows; linear_many_rows.cu has the same chains.
+// chain of fused multiply-adds for each output of each row. Here for few rows; linear_few_rows.cu and
+// linear_many_rows.cu have the same chains.
 //
 // Every multiprocessor has one block of threads, so that groups of outputs are shared out evenly, with room beside it
 // for the next kernel's. Every warp fetches its own chunks, weights and rows, some turns ahead into a ring of shared
@@ -184,14 +185,16 @@ void launch_few_rows(Queue queue, const BlockLinear& call) {
          {{static_cast<unsigned>(blocks), tiles, 1}, Shape::kWarps * kWarp, Shape::kBytes}, call);
 }
 
-// A warp for each group where that is enough for the GPU, else four.
+// A warp for each group where that is enough for the GPU, else four, or eight of one row, whose part of a chain is
+// short.
 template <DType type, int columns, int tiles, bool small>
 void launch_enough_warps(Queue queue, const BlockLinear& call) {
   constexpr int kEnoughGroups = 8;  // for a multiprocessor
+  constexpr int kTeam = columns == 1 && !small ? 8 : 4;
   if (call.groups >= kEnoughGroups * queue.processors || call.chunks == 1)
     launch_few_rows<FewRows<type, columns, tiles, 1, small>>(queue, call);
   else
-    launch_few_rows<FewRows<type, columns, tiles, 4, small>>(queue, call);
+    launch_few_rows<FewRows<type, columns, tiles, kTeam, small>>(queue, call);
 }
 
 BlockLinear block_linear(const LinearPart* parts, int count, const std::byte* quantised) {
@@ -208,6 +211,7 @@ BlockLinear block_linear(const LinearPart* parts, int count, const std::byte* qu
 void linear_blocks(Queue queue, const LinearPart* parts, int count, const std::byte* quantised) {
   const BlockLinear call = block_linear(parts, count, quantised);
   if (call.rows > kMostTiles * kRowTile) return linear_many_rows(queue, parts[0].type, call);
+  if (call.rows > 1 && rows_are_shared(queue, parts[0].type, call)) return linear_few_rows(queue, parts[0].type, call);
   const auto launch_on_card = [&](auto format, auto small) {
     if (call.rows == 1) launch_enough_warps<format(), 1, 1, small()>(queue, call);
     // Where multiprocessors would be left without a group, each tile has blocks of its own: the chain is the way to go.

@@ -10,6 +10,7 @@
 #include <type_traits>
 
 #include "device/cuda/format_switch.h"
+#include "device/cuda/last_block.h"
 #include "device/cuda/quad_stages.h"
 
 namespace espalier::cuda {
@@ -73,44 +74,6 @@ __device__ void let_pass(const QuadLinear& call, const QuadItem& item, const Qua
       }
 }
 
-// Where a lane's sums of a group go.
-class LaneOutputs {
- public:
-  __device__ LaneOutputs(const FloatLinear& call, int group, int lane)
-      : call_(call),
-        part_(call.part_of(group)),
-        n_(std::int64_t{group - part_.first_group} * kGroup + lane / 4),
-        column_(lane % 4 * 2) {}
-
-  __device__ void store(std::int64_t tile, const float (&sum)[4]) const {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const std::int64_t r = tile * kRowTile + column_ + i % 2, n = n_ + i / 2 * 8;
-      if (r < call_.rows && n < part_.outputs)
-        store_sum(part_, r, n, call_.row_scales == nullptr ? sum[i] : sum[i] * call_.row_scales[r]);
-    }
-  }
-
- private:
-  const FloatLinear& call_;
-  const LinearParts::Part& part_;
-  std::int64_t n_;
-  int column_;
-};
-
-// Whether this warp is the last of `warps` that arrive here; then it sees what the others left.
-__device__ bool arrive_last_of_warps(std::int32_t* arrived, int warps, int lane) {
-  __syncwarp();
-  int last = 0;
-  if (lane == 0) {
-    last = count_in_order(arrived) + 1 == warps ? 1 : 0;
-    if (last) *arrived = 0;
-  }
-  last = __shfl_sync(kAllLanes, last, 0);
-  __syncwarp();
-  return last != 0;
-}
-
 // Leaves the sums of a strand; the warp that comes last adds all of them.
 template <typename Shape>
 __device__ void leave_strand(const QuadLinear& call, const QuadItem& item, int group, int lane,
@@ -156,7 +119,7 @@ __device__ void multiply_all(const QuadLinear& call, const QuadStages<Shape>& st
   StageTurn<Shape> turn;
   wait_and_hold_the_next_back();  // before sums and outputs are touched; the next is held back by the warp that fetches
 #pragma unroll 1
-  for (int number = static_cast<int>(blockIdx.x); number < call.share.items(); number += static_cast<int>(gridDim.x)) {
+  for (int number = static_cast<int>(blockIdx.x); number < call.share.items; number += static_cast<int>(gridDim.x)) {
     const QuadItem item(call, number, Shape::tiles);
     if (warp / kQuadWarps * kQuadWarps >= item.groups) {
       let_pass(call, item, stages, turn);
@@ -236,10 +199,9 @@ EvenShare share_of(Queue queue, const FloatLinear& call) {
 template <typename Shape>
 void launch_quads(Queue queue, const FloatLinear& linear) {
   const QuadLinear call{linear, share_of<Shape>(queue, linear)};
-  launch(
-      queue, "linear", quads_kernel<Shape>,
-      {{static_cast<unsigned>(std::min(call.share.items(), queue.processors)), 1, 1}, Shape::kThreads, Shape::kBytes},
-      call);
+  launch(queue, "linear", quads_kernel<Shape>,
+         {{static_cast<unsigned>(std::min(call.share.items, queue.processors)), 1, 1}, Shape::kThreads, Shape::kBytes},
+         call);
 }
 
 template <typename Shape>

@@ -115,27 +115,6 @@ class Stages {
   const std::uint8_t* piece_;
 };
 
-// A pair of blocks of weights against the same of some tiles of rows: all dots first, then the chains, so that none
-// waits for another's dots. blocks: of the chunk that there are
-template <DType type, int tiles>
-__device__ void add_pair(const ChunkWeights<type, 2>& weights, int pair, int blocks, const std::uint8_t* rows, int lane,
-                         float (&sum)[tiles][4]) {
-  RowPair<2> of_rows[tiles];
-#pragma unroll
-  for (int tile = 0; tile < tiles; ++tile) of_rows[tile].load(rows + tile * kTileChunkBytes, pair, lane);
-#pragma unroll
-  for (int block = 2 * pair; block < 2 * pair + 2; ++block) {
-    if (block >= blocks) return;
-    std::uint32_t a[4];
-    weights.integers.fragment(block, a);
-    BlockTerms<type, 2> terms[tiles];
-#pragma unroll
-    for (int tile = 0; tile < tiles; ++tile) terms[tile].compute(a, weights, block, of_rows[tile], lane);
-#pragma unroll
-    for (int tile = 0; tile < tiles; ++tile) terms[tile].add_to(sum[tile]);
-  }
-}
-
 template <DType type, int groups, int stacks, int tiles, bool small>
 __global__ void __launch_bounds__(groups* stacks* kWarp, 2) many_rows_kernel(const __grid_constant__ BlockLinear call) {
   using Share = Share<type, groups, stacks, tiles>;

@@ -68,7 +68,7 @@ class QuadWalk {
       : call_(call), number_(static_cast<int>(blockIdx.x)), item_(call, number_, Shape::tiles) {
     strand_ = chunk_ = item_.first_strand;
   }
-  __device__ bool there() const { return number_ < call_.share.items(); }
+  __device__ bool there() const { return number_ < call_.share.items; }
   __device__ void advance() {
     if (++half_ < Shape::kHalves) return;
     half_ = 0;

@@ -14,8 +14,9 @@ struct Shape {
 };
 
 // Fewer and more outputs than a group has and than make enough groups; few chunks and so many that rings go round.
-constexpr Shape kShapes[] = {{1, 5, 256},   {1, 70, 512 * 3}, {1, 300, 768},  {2, 40, 2560}, {8, 300, 512},
-                             {9, 40, 1280}, {16, 280, 512},   {21, 40, 1024}, {64, 70, 512}, {75, 24, 256}};
+constexpr Shape kShapes[] = {{1, 5, 256},    {1, 70, 512 * 3}, {1, 300, 768}, {1, 40, 4608},
+                             {2, 40, 2560},  {8, 300, 512},    {9, 40, 1280}, {11, 150, 1280},
+                             {16, 280, 512}, {21, 40, 1024},   {64, 70, 512}, {75, 24, 256}};
 
 class EmulatedBlocks : public ::testing::TestWithParam<DType> {
  protected:
