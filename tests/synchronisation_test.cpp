@@ -19,7 +19,9 @@
 #include "decode/ngram_drafter.h"
 #include "device/checked/checked_device.h"
 #include "device/conformance/counting_device.h"
+#include "device/conformance/recording_device.h"
 #include "device/conformance/remote_device.h"
+#include "device/conformance/sparing_device.h"
 #include "device/cpu/cpu_device.h"
 #include "device/host_views.h"
 #include "testing/company.h"
@@ -66,6 +68,11 @@ std::vector<WatchedDevice> watched_devices() {
   return {
       {"cpu", [] { return make_cpu_device({.threads = 2}); }},
       {"cpu_that_lends_nothing", [] { return make_remote_device(make_cpu_device({.threads = 2})); }},
+      {"recording_some_rows",
+       [] {
+         return std::make_unique<SparingDevice>(make_recording_device(make_cpu_device(), Replay::compared),
+                                                std::vector<std::int64_t>{1, 2, 4, 8, 16, 24});
+       }},
       {"checked_ascend", [] { return make_checked_device(make_cpu_device(), {.profile = CheckedProfile::ascend}); }}};
 }
 

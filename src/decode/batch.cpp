@@ -82,10 +82,10 @@ RoundBudget Batch::make_budget(const Speculation& speculation) {
   if (!chosen.cuts && parallel_ == 1) return {};
   const std::int64_t timed_rows =
       parallel_ == 1 ? choices_.tree_rows : std::max(choices_.tree_rows, std::min(choices_.step_rows, kTimedRows));
-  const auto buckets = device().row_buckets();
+  const auto rows = padded_row_counts(device());
   const BudgetShape shape{.rows = static_cast<int>(choices_.step_rows),
                           .tree_rows = static_cast<int>(choices_.tree_rows),
-                          .buckets = {buckets.begin(), buckets.end()},
+                          .buckets = {rows.begin(), rows.end()},
                           .drafters = static_cast<int>(drafters_.size()),
                           .networks = !std::ranges::all_of(drafters_, &Drafter::guesses_on_host)};
   return {chosen, shape, clock_, [&] { return teacher_.measure_times(timed_rows, chosen.clock); }};

@@ -59,7 +59,7 @@ MedusaDrafter::MedusaDrafter(const MedusaHead& head, int branch, int sequences)
     : head_(&head),
       at_once_(sequences_at_once(head, sequences)),
       workspace_(head, at_once_),
-      top_(head.device(), bucket_for(head.device(), head.heads() * bucket_for(head.device(), at_once_)), branch),
+      top_(head.device(), bucket_for(head.device(), head.heads() * rows_of_step(head.device(), at_once_)), branch),
       most_(branch),
       hidden_(head.device().tensor(DType::f32, {sequences, head.hidden()})),
       index_(head.device().tensor(DType::i32, {1})) {
@@ -107,7 +107,7 @@ void MedusaDrafter::run_heads(std::span<Sequence* const> sequences) {
   }
   Guesses guesses = top_.read(head_->forward(hidden_, rows, workspace_), most_,
                               {.target_ids = head_->target_ids(), .logit_scale = head_->logit_scale()});
-  const auto stride = static_cast<std::size_t>(bucket_for(head_->device(), std::ssize(rows)));
+  const auto stride = static_cast<std::size_t>(rows_of_step(head_->device(), std::ssize(rows)));
   for (std::size_t i = 0; i < sequences.size(); ++i) {
     Guesses own;
     for (std::int64_t k = 0; k < head_->heads(); ++k)
