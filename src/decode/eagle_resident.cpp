@@ -53,7 +53,7 @@ void EagleDrafter::Resident::prepare(std::span<DraftSequence* const> sequences, 
     root_position.push_back(tree_place - 2);
     begin.push_back(sequence.context_begin(tree_place));
   }
-  drafter_->keep_noted();
+  drafter_->copies_.make();
   for (std::int32_t i = 0; i < rows.size(); ++i) input.push_back(i);
   filled_.rows = rows.add_to(tables);
   filled_.input = tables.add(input);

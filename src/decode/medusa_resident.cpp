@@ -33,6 +33,7 @@ void MedusaDrafter::Resident::prepare(std::span<DraftSequence* const> sequences,
     auto& sequence = static_cast<Sequence&>(*sequences[static_cast<std::size_t>(s)]);
     states.push_back(sequence.resident_row(features, features.entry(s)));
   }
+  drafter_->copies_.make();
   std::vector<std::int32_t> all;
   for (std::int64_t k = 0; k < drafter_->head_->heads(); ++k) all.insert(all.end(), states.begin(), states.end());
   states_ = tables.add(all);
