@@ -54,7 +54,7 @@ class MedusaGolden : public ::testing::TestWithParam<std::tuple<HeadGolden, std:
 
   // As many positions at once as a step of the device takes.
   std::size_t most_together(const MedusaHead& head, std::size_t positions) const {
-    const auto rows = [&](std::int64_t count) { return head.heads() * bucket_for(*device_, count); };
+    const auto rows = [&](std::int64_t count) { return head.heads() * rows_of_step(*device_, count); };
     std::int64_t count = largest_step(*device_, static_cast<std::int64_t>(positions));
     while (count > 1 && largest_step(*device_, rows(count)) < rows(count)) --count;
     return static_cast<std::size_t>(count);
@@ -78,7 +78,7 @@ class MedusaGolden : public ::testing::TestWithParam<std::tuple<HeadGolden, std:
         const ConstView logits = head.forward(states, rows, workspace);
         const auto got = scaled_rows(*device_, logits, head.logit_scale());
         const auto got_best = best_tokens(head, logits);
-        const auto stride = static_cast<std::size_t>(bucket_for(*device_, std::ssize(rows)));
+        const auto stride = static_cast<std::size_t>(rows_of_step(*device_, std::ssize(rows)));
         for (std::size_t k = 0; k < static_cast<std::size_t>(head.heads()); ++k)
           for (std::size_t p = 0; p < rows.size(); ++p) {
             const std::size_t row = k * stride + p, at = k * positions.size() + first + p;

@@ -18,6 +18,7 @@
 #include "device/checked/checked_device.h"
 #include "device/conformance/counting_device.h"
 #include "device/conformance/recording_device.h"
+#include "device/conformance/sparing_device.h"
 #include "device/cpu/cpu_device.h"
 #include "device/cuda/emulated/emulated_cuda_device.h"
 #include "device/passing_device.h"
@@ -100,6 +101,11 @@ std::vector<ResidentDevice> resident_devices() {
              {"checked", [] { return make_checked_device(make_cpu_device()); }},
              {"cpu", [] { return make_cpu_device({.threads = 2}); }},
              {"recording", [] { return make_recording_device(make_cpu_device({.threads = 2}), Replay::compared); }}};
+  devices.push_back({"recording_some_rows", [] {
+                       return std::make_unique<SparingDevice>(
+                           make_recording_device(make_cpu_device({.threads = 2}), Replay::compared),
+                           std::vector<std::int64_t>{1, 4, 16, 64});
+                     }});
   for (const NamedDevice& gpu : gpu_devices()) devices.push_back(with_two_threads(gpu));
   return devices;
 }
@@ -343,6 +349,33 @@ TEST_P(ResidentRounds, AreRefusedInOneLineWhereThereAreNone) {
             "--round-route device: who sees whom is told by lists there, not by a mask");
   EXPECT_EQ(refusal({}, {.invariants = true}),
             "--round-route device: the tables of its steps cannot be looked at before their launch");
+}
+
+// Answers that end one after the other: rounds of four, three, two, and one.
+TEST(PaddedRounds, OfFewerAnswersShareTheRecordingOfMore) {
+  const auto told = [](const std::vector<std::int64_t>& rows, const std::string& drafter, std::int64_t& recorded) {
+    auto recording = make_recording_device(make_checked_device(make_cpu_device({.threads = 1})), Replay::compared);
+    const RecordingCounts& counts = recording->counts();
+    SparingDevice device(std::move(recording), rows);
+    const Company company(device, {"smollm2"});
+    const auto batch = make_batch(company, {.drafter = drafter, .parallel = 4}, {.round_route = RoundRoute::device});
+    const std::vector<Tokens> prompts = {{3, 14, 15, 92}, {6, 53, 58, 97}, {9, 32, 38, 46}, {26, 43, 38, 32}};
+    std::vector<GenerateRequest> requests(prompts.size());
+    for (std::size_t i = 0; i < requests.size(); ++i) {
+      requests[i].prompt = prompts[i];
+      requests[i].options.max_tokens = 12 * (static_cast<std::int64_t>(i) + 1);
+    }
+    std::vector<Tokens> tokens;
+    for (const GenerateResult& result : batch->generate(requests)) tokens.push_back(result.tokens);
+    batch->check_conservation();
+    recorded = counts.recorded;
+    return tokens;
+  };
+  for (const char* const drafter : {"eagle3", "medusa", "self"}) {
+    std::int64_t of_every_number = 0, of_some = 0;
+    EXPECT_EQ(told({1, 4, 16, 64}, drafter, of_some), told({}, drafter, of_every_number)) << drafter;
+    EXPECT_LE(of_some + 2, of_every_number) << drafter << ": rounds of two and of three";
+  }
 }
 
 // Every seventeenth choice is one that the host has to make.

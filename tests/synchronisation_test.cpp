@@ -19,7 +19,9 @@
 #include "decode/ngram_drafter.h"
 #include "device/checked/checked_device.h"
 #include "device/conformance/counting_device.h"
+#include "device/conformance/recording_device.h"
 #include "device/conformance/remote_device.h"
+#include "device/conformance/sparing_device.h"
 #include "device/cpu/cpu_device.h"
 #include "device/host_views.h"
 #include "testing/company.h"
@@ -66,6 +68,11 @@ std::vector<WatchedDevice> watched_devices() {
   return {
       {"cpu", [] { return make_cpu_device({.threads = 2}); }},
       {"cpu_that_lends_nothing", [] { return make_remote_device(make_cpu_device({.threads = 2})); }},
+      {"recording_some_rows",
+       [] {
+         return std::make_unique<SparingDevice>(make_recording_device(make_cpu_device(), Replay::compared),
+                                                std::vector<std::int64_t>{1, 2, 4, 8, 16, 24});
+       }},
       {"checked_ascend", [] { return make_checked_device(make_cpu_device(), {.profile = CheckedProfile::ascend}); }}};
 }
 
@@ -205,6 +212,29 @@ TEST_P(Synchronisations, SeveralConversationsAreAcceptedWithOneWait) {
   }
   decoder.generate(requests);
   EXPECT_EQ(device_.counts().synchronisations - before, kTokens - 1) << "a step for each token behind the first";
+}
+
+// All answers say the same, round by round. What commits move is uploaded for each of them.
+TEST_P(Synchronisations, ManyAnswersUploadLittleMoreThanOne) {
+  if (!device_.row_buckets().empty()) GTEST_SKIP() << "copies of rows are padded there, each for itself";
+  constexpr std::int64_t kTokens = 24, kRead = 4;  // by then all prompts are
+  const TreeOptions tree{.nodes = 8, .depth = 2, .expand = 3};
+  const auto uploads_a_round = [&](const std::string& kind, int answers) {
+    Batch decoder(company_.teacher, {.context = kContext, .parallel = answers}, speculation(kind, tree));
+    std::vector<GenerateRequest> requests(static_cast<std::size_t>(answers),
+                                          {.prompt = kPrompt, .options = {.max_tokens = kTokens}});
+    std::vector<CallCounts> behind_rounds;
+    requests.front().events.on_round = [&](const Round&) { behind_rounds.push_back(device_.counts()); };
+    decoder.generate(requests);
+    const CallCounts all = behind_rounds.back() - behind_rounds[kRead];
+    return static_cast<double>(all.uploads - all.kv_copies) /
+           static_cast<double>(std::ssize(behind_rounds) - 1 - kRead);
+  };
+  for (const std::string kind : {"none", "medusa", "eagle2", "eagle3", "model"}) {
+    const double alone = uploads_a_round(kind, 1), together = uploads_a_round(kind, 6);
+    std::cout << fmt::format("{:8} {:.2f} uploads a round, {:.2f} of six answers\n", kind, alone, together);
+    EXPECT_LE(together, alone + 1) << kind << ": a list of the rows that are kept";
+  }
 }
 
 TEST_P(Synchronisations, ACommitMovesAllLayersInOneCall) {

@@ -68,7 +68,7 @@ class StepBench {
  private:
   void fill_contexts();
   // Of a step, the device's padding included.
-  std::int64_t most_rows() const { return bucket_for(model_->device(), sizes_.most_rows()); }
+  std::int64_t most_rows() const { return rows_of_step(model_->device(), sizes_.most_rows()); }
   std::int64_t length(std::size_t context) const { return sizes_.contexts[context]; }
   TokenTree tree(std::int64_t rows) const;
   std::vector<Row> tree_rows(const Branch& branch, const TreeTensors& tensors) const;

@@ -12,7 +12,7 @@ namespace {
 TablesShape tables_shape(const Device& device, const KvShape& shape, std::int64_t positions, const KvOptions& options) {
   return {.block_size = shape.block_size,
           .positions = positions,
-          .padding_slots = device.row_buckets().empty() ? 0 : device.row_buckets().back(),
+          .padding_slots = std::max(most_padding(device), options.padding_slots),
           .strategy = options.strategy,
           .reorder = options.reorder};
 }

@@ -38,6 +38,8 @@ struct KvOptions {
   CacheStrategy strategy = CacheStrategy::shared;
   Reorder reorder = Reorder::fast;
   bool check = false;  // check_conservation() after every operation
+  // For rows that nobody reads, where they need more than those that pad the device's steps.
+  std::int64_t padding_slots = 0;
 };
 
 // What the cache has done so far, all its memories together.

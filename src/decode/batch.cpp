@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "decode/answer.h"
 #include "decode/answer_failure.h"
+#include "decode/padding_trees.h"
 #include "decode/step_timing.h"
 #include "decode/stopwatch.h"
 
@@ -49,6 +50,15 @@ WorkspaceShape workspace_shape(const DecoderChoices& choices, const DrafterSet& 
           .form = choices.form};
 }
 
+// Rounds that stay on the device may be padded with whole trees.
+KvOptions kv_options(const Device& device, const DecoderOptions& options, const DecoderChoices& choices,
+                     const KvShape& shape) {
+  KvOptions kv = options.kv;
+  if (options.round_route != RoundRoute::host && max_rows(choices.tree) > 1)
+    kv.padding_slots = padding_tree_slots(device, options.parallel, choices.branch_rows, shape.block_size);
+  return kv;
+}
+
 }  // namespace
 
 Batch::Batch(const Transformer& model, const DecoderOptions& options, const Speculation& speculation)
@@ -57,7 +67,8 @@ Batch::Batch(const Transformer& model, const DecoderOptions& options, const Spec
       stall_seconds_(options.stall_seconds),
       parallel_(options.parallel),
       choices_(decoder_choices(model.config(), model.device(), options, speculation)),
-      cache_(model.device(), model.kv_shape(options.kv_type), choices_.cache_positions, options.kv),
+      cache_(model.device(), model.kv_shape(options.kv_type), choices_.cache_positions,
+             kv_options(model.device(), options, choices_, model.kv_shape(options.kv_type))),
       index_(cache_),
       drafters_(make_drafters(cache_, options.parallel, speculation, choices_.branch_rows)),
       teacher_(model, cache_, clock_,
@@ -82,10 +93,10 @@ RoundBudget Batch::make_budget(const Speculation& speculation) {
   if (!chosen.cuts && parallel_ == 1) return {};
   const std::int64_t timed_rows =
       parallel_ == 1 ? choices_.tree_rows : std::max(choices_.tree_rows, std::min(choices_.step_rows, kTimedRows));
-  const auto buckets = device().row_buckets();
+  const auto rows = padded_row_counts(device());
   const BudgetShape shape{.rows = static_cast<int>(choices_.step_rows),
                           .tree_rows = static_cast<int>(choices_.tree_rows),
-                          .buckets = {buckets.begin(), buckets.end()},
+                          .buckets = {rows.begin(), rows.end()},
                           .drafters = static_cast<int>(drafters_.size()),
                           .networks = !std::ranges::all_of(drafters_, &Drafter::guesses_on_host)};
   return {chosen, shape, clock_, [&] { return teacher_.measure_times(timed_rows, chosen.clock); }};

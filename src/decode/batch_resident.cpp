@@ -59,9 +59,11 @@ std::unique_ptr<ResidentRounds> Batch::make_resident(const DecoderOptions& optio
   if (drafters_.size() > 1 && !budget_.chooses())
     return refuse("with a fixed budget rounds of several drafters are driven from the host");
   resident_drafter_ = *drafter;
-  return std::make_unique<ResidentRounds>(
-      *model_, cache_, teacher_.workspace(), *drafters_[*drafter],
-      ResidentOptions{.tree = tree(), .sequences = parallel_, .sources = SourceSet{1} << *drafter});
+  return std::make_unique<ResidentRounds>(*model_, cache_, teacher_.workspace(), *drafters_[*drafter],
+                                          ResidentOptions{.tree = tree(),
+                                                          .sequences = parallel_,
+                                                          .branch_rows = choices_.branch_rows,
+                                                          .sources = SourceSet{1} << *drafter});
 }
 
 // Its rounds are such as the device takes.
@@ -102,7 +104,8 @@ void Batch::run_resident(std::span<Answer* const> answers) {
   std::vector<ResidentVerdict> verdicts;
   if (!guarded(answers, teacher_, [&] { verdicts = launch(answers); })) return;
   const double seconds = clock.seconds();
-  if (resident_->settled()) budget_.observe_resident(std::ssize(answers), resident_shape_, seconds);
+  const std::int64_t trees = resident_->trees_for(std::ssize(answers));
+  if (resident_->settled()) budget_.observe_resident(trees, resident_shape_, seconds);
   std::vector<Answer*> undecided;
   for (std::size_t s = 0; s < answers.size(); ++s) {
     Answer& answer = *answers[s];
@@ -118,7 +121,7 @@ void Batch::run_resident(std::span<Answer* const> answers) {
     answer.times.draft = answer.draft_seconds = seconds;
     undecided.push_back(&answer);
   }
-  teacher_.note_step(std::ssize(answers) * resident_shape_.rows, answers);
+  teacher_.note_step(trees * resident_shape_.rows, answers);
   statistics_.count_resident(answers, teacher_.step_rows());
   for (std::size_t s = 0; s < answers.size(); ++s)
     if (verdicts[s].outcome == RowState::decided)
@@ -132,7 +135,7 @@ void Batch::run_resident(std::span<Answer* const> answers) {
 }
 
 std::vector<ResidentVerdict> Batch::launch(std::span<Answer* const> answers) {
-  resident_shape_ = budget_.choose_resident(std::ssize(answers), resident_->most());
+  resident_shape_ = budget_.choose_resident(resident_->trees_for(std::ssize(answers)), resident_->most());
   std::vector<ResidentJob> jobs;
   for (Answer* answer : answers) {
     const RoundLimits limits = trees_.limits(*answer);

@@ -36,7 +36,7 @@ struct RowCounts {
   std::int64_t roots = 0;
   std::int64_t drafts = 0;
   std::int64_t prompts = 0;
-  std::int64_t padding = 0;  // rows that filled a bucket of the device, or the shape of a recording
+  std::int64_t padding = 0;  // rows that filled a bucket of the device, or what a recording has
 };
 
 struct BatchStatistics {
@@ -71,7 +71,7 @@ struct PoolCounts {
   std::int64_t free = 0;
   std::int64_t cached = 0;   // nobody holds them, and they give way to what is needed
   std::int64_t held = 0;     // by answers
-  std::int64_t padding = 0;  // where rows write that only fill a bucket of the device
+  std::int64_t padding = 0;  // where rows write that only fill a step
 
   std::int64_t all() const { return free + cached + held + padding; }
 };

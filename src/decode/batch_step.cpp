@@ -145,7 +145,7 @@ void Batch::run_teacher(std::span<Answer* const> answers, std::span<PromptPart> 
   StepOutput output;
   if (!guarded(all, teacher_, [&] { output = teacher_.run(answers, prompts); })) return;
   const std::int64_t rows = teacher_.step_rows();
-  statistics_.count_step(answers, prompts, bucket_for(device(), rows) - rows);
+  statistics_.count_step(answers, prompts, rows_of_step(device(), rows) - rows);
   for (Answer* answer : answers) guarded(*answer, teacher_, [&] { accept(*answer, output); });
   for (const PromptPart& part : prompts)
     guarded(*part.answer, teacher_, [&] {

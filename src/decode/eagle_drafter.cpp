@@ -32,6 +32,7 @@ EagleDrafter::EagleDrafter(const EagleHead& head, KvCache& cache, const EagleDra
       vectors_(head.device().tensor(
           DType::f32, {first_output() + options.sequences * (1 + tree_rows_) + padding(step_rows_), head.hidden()})),
       index_(head.device().tensor(DType::i32, {bucket_for(head.device(), step_rows_)})),
+      copies_(head.device(), step_rows_),
       taken_(static_cast<std::size_t>(taps_.view.dim(0))) {
   // Rows that pad a step read vector 0, whoever's it is.
   upload<float>(head.device(), std::vector<float>(static_cast<std::size_t>(head.hidden())), vectors_.view.rows(0, 1));
@@ -64,6 +65,10 @@ std::int64_t EagleDrafter::padding(std::int64_t rows) const {
 
 // Rows of `from` become those of `to` from `first` on; rows behind are overwritten up to the bucket.
 void EagleDrafter::copy_rows(ConstView from, std::span<const std::int32_t> rows, View to, std::int64_t first) {
+  if (!pads()) {
+    for (const std::int32_t row : rows) copies_.note(from, row, to, static_cast<std::int32_t>(first++));
+    return copies_.make();
+  }
   Device& device = head_->device();
   std::vector<std::int32_t> index(rows.begin(), rows.end());
   index.resize(static_cast<std::size_t>(bucket_for(device, std::ssize(index))), index[0]);
@@ -72,15 +77,13 @@ void EagleDrafter::copy_rows(ConstView from, std::span<const std::int32_t> rows,
   device.gather_rows(from, index_.view.rows(0, padded), to.rows(first, padded));
 }
 
-// The place where that row will be kept.
+// The place where that row will be kept. They follow each other, so that those of a step lie side by side where they
+// can.
 std::int32_t EagleDrafter::note_taps(ConstView taps, std::int32_t row) {
-  if (taps.data() != noted_.taps.data() || std::ssize(noted_.rows) == step_rows_) keep_noted();
   while (taken_[next_place_ % taken_.size()]) ++next_place_;  // there are more of them than can wait
   next_place_ %= taken_.size();
   taken_[next_place_] = true;
-  noted_.taps = taps;
-  noted_.rows.push_back(row);
-  noted_.places.push_back(static_cast<std::int32_t>(next_place_));
+  copies_.note(taps, row, taps_, static_cast<std::int32_t>(next_place_));
   return static_cast<std::int32_t>(next_place_++);
 }
 
@@ -89,18 +92,9 @@ void EagleDrafter::give_back(std::span<const std::int32_t> places) {
   for (const std::int32_t place : places) taken_[static_cast<std::size_t>(place)] = false;
 }
 
-void EagleDrafter::keep_noted() {
-  const Noted noted = std::exchange(noted_, {});
-  for (std::size_t begin = 0, end = 0; begin < noted.rows.size(); begin = end) {
-    while (end < noted.rows.size() && noted.places[end] - noted.places[begin] == static_cast<std::int32_t>(end - begin))
-      ++end;
-    copy_rows(noted.taps, std::span(noted.rows).subspan(begin, end - begin), taps_, noted.places[begin]);
-  }
-}
-
 // Vector i becomes the feature of row taps[i] of those that were kept.
 void EagleDrafter::fuse(std::span<const std::int32_t> taps) {
-  keep_noted();
+  copies_.make();
   for (std::int64_t done = 0; !taps.empty();) {
     const std::int64_t count = std::min(step_rows_, std::ssize(taps));
     head_->fuse(taps_, taps.first(static_cast<std::size_t>(count)), workspace_,

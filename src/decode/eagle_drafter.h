@@ -20,6 +20,7 @@
 #include "decode/draft_rows.h"
 #include "decode/draft_tree.h"
 #include "decode/drafter.h"
+#include "decode/row_copies.h"
 #include "decode/step_invariants.h"
 #include "decode/top_guesses.h"
 #include "model/eagle_head.h"
@@ -49,7 +50,7 @@ class EagleDrafter final : public Drafter {
   std::unique_ptr<DraftSequence> open(SequenceId sequence, std::span<const std::int32_t> prompt) override;
   std::vector<Guesses> expand(std::span<const DraftJob> jobs) override;
   ResidentDrafter* resident() override;
-  void all_told() override { keep_noted(); }
+  void all_told() override { copies_.make(); }
 
  private:
   class Sequence;
@@ -65,7 +66,6 @@ class EagleDrafter final : public Drafter {
   bool pads() const { return !head_->device().row_buckets().empty(); }
   std::int32_t note_taps(ConstView taps, std::int32_t row);
   void give_back(std::span<const std::int32_t> places);
-  void keep_noted();
   void fuse(std::span<const std::int32_t> taps);
   Guesses run_step(std::span<const Row> rows, int branch, const StepCheck& check);
   void keep_outputs(const EagleOutput& output, std::span<const Row> rows);
@@ -84,14 +84,9 @@ class EagleDrafter final : public Drafter {
   // [.., boundaries * hidden]: those that wait. Where copies are padded, for each sequence a ring; elsewhere each is at
   // a place of its own.
   Tensor taps_;
-  Tensor vectors_;  // [.., hidden]: the fused features of a pass, then the outputs of the round
-  Tensor index_;    // i32, of a copy into these
-  // Rows of the teacher's taps that are to be kept, in the order of their places, which lie side by side where they
-  // can: then it is one op for all sequences of a step.
-  struct Noted {
-    ConstView taps;
-    std::vector<std::int32_t> rows, places;
-  } noted_;
+  Tensor vectors_;           // [.., hidden]: the fused features of a pass, then the outputs of the round
+  Tensor index_;             // i32, of a padded copy into these
+  RowCopies copies_;         // into taps and vectors, where nothing is padded
   std::vector<bool> taken_;  // by place in taps_, where nothing is padded
   std::size_t next_place_ = 0;
   std::vector<int> free_rings_;

@@ -31,18 +31,18 @@ std::int64_t EagleDrafter::Resident::table_words(const ResidentShape& largest) c
   return largest.trees * ((FirstRows::kWords + 2) * (largest.depth + 1) + 4);
 }
 
-void EagleDrafter::Resident::prepare(std::span<DraftSequence* const> sequences, const ResidentShape& shape,
-                                     const LastingFeatures& features, UploadedTables& tables) {
+void EagleDrafter::Resident::prepare(const ResidentRound& round, UploadedTables& tables) {
   // The others' features would be overwritten by this round.
   for (Sequence* open : drafter_->open_)
-    if (std::ranges::find(sequences, open) == sequences.end()) open->save_lasting();
-  const std::int64_t most = shape.depth + 1;
+    if (std::ranges::find(round.sequences, open) == round.sequences.end()) open->save_lasting();
+  const std::int64_t most = round.shape.depth + 1;
   FirstRows rows;
   std::vector<std::int32_t> input, seed, first, root_position, begin;
-  for (std::size_t s = 0; s < sequences.size(); ++s) {
-    auto& sequence = static_cast<Sequence&>(*sequences[s]);
+  for (std::size_t s = 0; s < round.sequences.size(); ++s) {
+    auto& sequence = static_cast<Sequence&>(*round.sequences[s]);
     const SequenceId branch = sequence.branch().id();
-    const std::vector<Row> own = sequence.resident_rows(most, features, features.entry(static_cast<std::int64_t>(s)));
+    const std::vector<Row> own =
+        sequence.resident_rows(most, round.features, round.features.entry(static_cast<std::int64_t>(s)));
     const std::int32_t tree_place = sequence.tree_place();
     for (const Row& row : own) rows.add(row, drafter_->cache_->slot(branch, row.place), s);
     seed.push_back(static_cast<std::int32_t>(rows.size()) - 1);
@@ -53,7 +53,14 @@ void EagleDrafter::Resident::prepare(std::span<DraftSequence* const> sequences, 
     root_position.push_back(tree_place - 2);
     begin.push_back(sequence.context_begin(tree_place));
   }
-  drafter_->keep_noted();
+  for (std::int64_t i = 0; i < round.padding_trees(); ++i) {
+    seed.push_back(static_cast<std::int32_t>(rows.size()));
+    for (std::vector<std::int32_t>* list : {&first, &root_position, &begin}) list->push_back(0);
+    for (std::int64_t place = 0; place < most; ++place)
+      rows.add({.input = rows.inputs()[0]}, round.padding.slot(i, place),
+               round.sequences.size() + static_cast<std::size_t>(i));
+  }
+  drafter_->copies_.make();
   for (std::int32_t i = 0; i < rows.size(); ++i) input.push_back(i);
   filled_.rows = rows.add_to(tables);
   filled_.input = tables.add(input);

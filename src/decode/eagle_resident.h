@@ -17,8 +17,7 @@ class EagleDrafter::Resident final : public ResidentDrafter {
   explicit Resident(EagleDrafter& drafter);
 
   std::int64_t table_words(const ResidentShape& largest) const override;
-  void prepare(std::span<DraftSequence* const> sequences, const ResidentShape& shape, const LastingFeatures& features,
-               UploadedTables& tables) override;
+  void prepare(const ResidentRound& round, UploadedTables& tables) override;
   LevelGuesses guess(int level, const ResidentTrees& trees, const LastingFeatures& features) override;
 
  private:

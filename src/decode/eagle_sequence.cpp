@@ -238,8 +238,7 @@ std::vector<Row> EagleDrafter::Sequence::resident_rows(std::int64_t most, const 
   if (lasting_rows_.empty()) {
     if (waiting_ > 1) run_rows(waiting_ - 1);
     rows = waiting_rows(waiting_, taps);
-    drafter_->keep_noted();
-    drafter_->copy_rows(drafter_->taps_, std::span(taps).last(1), features.taps, entry);
+    drafter_->copies_.note(drafter_->taps_, taps.back(), features.taps, static_cast<std::int32_t>(entry));
     rows.erase(rows.begin(), rows.end() - 1);
     rows[0].input = static_cast<std::int32_t>(entry);
     return rows;

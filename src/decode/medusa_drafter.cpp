@@ -14,19 +14,19 @@ void MedusaDrafter::Sequence::committed(const CommittedRows& rows) {
   lasting_row_.reset();
   if (!has_hidden_) return;
   const auto row = static_cast<std::int32_t>(rows.hidden_row);
-  if (!rows.lasting) return drafter_->copy_state(rows.hidden, row, drafter_->hidden_, row_);
+  if (!rows.lasting) return drafter_->copies_.note(rows.hidden, row, drafter_->hidden_, row_);
   lasting_ = rows.hidden;
   lasting_row_ = row;
 }
 
 void MedusaDrafter::Sequence::save_lasting() {
-  if (const auto row = std::exchange(lasting_row_, {})) drafter_->copy_state(lasting_, *row, drafter_->hidden_, row_);
+  if (const auto row = std::exchange(lasting_row_, {})) drafter_->copies_.note(lasting_, *row, drafter_->hidden_, row_);
 }
 
 std::int32_t MedusaDrafter::Sequence::resident_row(const LastingFeatures& features, std::int64_t entry) {
   check(has_hidden_, "medusa: a round without a hidden state");
   if (lasting_row_) return *lasting_row_;
-  drafter_->copy_state(drafter_->hidden_, row_, features.hidden, entry);
+  drafter_->copies_.note(drafter_->hidden_, row_, features.hidden, static_cast<std::int32_t>(entry));
   return static_cast<std::int32_t>(entry);
 }
 
@@ -59,10 +59,10 @@ MedusaDrafter::MedusaDrafter(const MedusaHead& head, int branch, int sequences)
     : head_(&head),
       at_once_(sequences_at_once(head, sequences)),
       workspace_(head, at_once_),
-      top_(head.device(), bucket_for(head.device(), head.heads() * bucket_for(head.device(), at_once_)), branch),
+      top_(head.device(), bucket_for(head.device(), head.heads() * rows_of_step(head.device(), at_once_)), branch),
       most_(branch),
       hidden_(head.device().tensor(DType::f32, {sequences, head.hidden()})),
-      index_(head.device().tensor(DType::i32, {1})) {
+      copies_(head.device(), sequences) {
   for (int row = sequences; row-- > 0;) free_rows_.push_back(row);
 }
 
@@ -71,12 +71,6 @@ MedusaDrafter::~MedusaDrafter() = default;
 ResidentDrafter* MedusaDrafter::resident() {
   if (!resident_) resident_ = std::make_unique<Resident>(*this);
   return resident_.get();
-}
-
-void MedusaDrafter::copy_state(ConstView from, std::int32_t row, View to, std::int64_t to_row) {
-  Device& device = head_->device();
-  upload<std::int32_t>(device, std::span(&row, 1), index_);
-  device.gather_rows(from, index_, to.rows(to_row, 1));
 }
 
 std::unique_ptr<DraftSequence> MedusaDrafter::open(SequenceId, std::span<const std::int32_t>) {
@@ -105,9 +99,10 @@ void MedusaDrafter::run_heads(std::span<Sequence* const> sequences) {
     sequence->save_lasting();
     rows.push_back(sequence->row());
   }
+  copies_.make();
   Guesses guesses = top_.read(head_->forward(hidden_, rows, workspace_), most_,
                               {.target_ids = head_->target_ids(), .logit_scale = head_->logit_scale()});
-  const auto stride = static_cast<std::size_t>(bucket_for(head_->device(), std::ssize(rows)));
+  const auto stride = static_cast<std::size_t>(rows_of_step(head_->device(), std::ssize(rows)));
   for (std::size_t i = 0; i < sequences.size(); ++i) {
     Guesses own;
     for (std::int64_t k = 0; k < head_->heads(); ++k)

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "decode/drafter.h"
+#include "decode/row_copies.h"
 #include "decode/top_guesses.h"
 #include "model/medusa_head.h"
 
@@ -22,12 +23,12 @@ class MedusaDrafter final : public Drafter {
   std::unique_ptr<DraftSequence> open(SequenceId sequence, std::span<const std::int32_t> prompt) override;
   std::vector<Guesses> expand(std::span<const DraftJob> jobs) override;
   ResidentDrafter* resident() override;
+  void all_told() override { copies_.make(); }
 
  private:
   class Sequence;
   class Resident;
 
-  void copy_state(ConstView from, std::int32_t row, View to, std::int64_t to_row);
   void run_heads(std::span<Sequence* const> sequences);
 
   const MedusaHead* head_;
@@ -35,8 +36,8 @@ class MedusaDrafter final : public Drafter {
   MedusaWorkspace workspace_;
   TopGuesses top_;
   int most_;
-  Tensor hidden_;  // [sequences, hidden], of the last committed position of each
-  Tensor index_;   // i32 [1]
+  Tensor hidden_;     // [sequences, hidden], of the last committed position of each
+  RowCopies copies_;  // of such states
   std::vector<std::int32_t> free_rows_;
   std::vector<Sequence*> open_;
   std::unique_ptr<Resident> resident_;

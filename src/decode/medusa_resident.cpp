@@ -23,16 +23,16 @@ std::int64_t MedusaDrafter::Resident::table_words(const ResidentShape& largest) 
   return largest.trees * drafter_->head_->heads();
 }
 
-void MedusaDrafter::Resident::prepare(std::span<DraftSequence* const> sequences, const ResidentShape& shape,
-                                      const LastingFeatures& features, UploadedTables& tables) {
+void MedusaDrafter::Resident::prepare(const ResidentRound& round, UploadedTables& tables) {
   // The others' states would be overwritten by this round.
   for (Sequence* open : drafter_->open_)
-    if (std::ranges::find(sequences, open) == sequences.end()) open->save_lasting();
+    if (std::ranges::find(round.sequences, open) == round.sequences.end()) open->save_lasting();
   std::vector<std::int32_t> states;
-  for (std::int64_t s = 0; s < shape.trees; ++s) {
-    auto& sequence = static_cast<Sequence&>(*sequences[static_cast<std::size_t>(s)]);
-    states.push_back(sequence.resident_row(features, features.entry(s)));
-  }
+  for (DraftSequence* sequence : round.sequences)
+    states.push_back(
+        static_cast<Sequence&>(*sequence).resident_row(round.features, round.features.entry(std::ssize(states))));
+  drafter_->copies_.make();
+  states.resize(static_cast<std::size_t>(round.shape.trees), states[0]);
   std::vector<std::int32_t> all;
   for (std::int64_t k = 0; k < drafter_->head_->heads(); ++k) all.insert(all.end(), states.begin(), states.end());
   states_ = tables.add(all);

@@ -19,8 +19,7 @@ class MedusaDrafter::Resident final : public ResidentDrafter {
   int levels_behind(DraftSequence& sequence, std::span<const std::int32_t> tokens) const override;
   bool wants_hidden() const override { return true; }
   std::int64_t table_words(const ResidentShape& largest) const override;
-  void prepare(std::span<DraftSequence* const> sequences, const ResidentShape& shape, const LastingFeatures& features,
-               UploadedTables& tables) override;
+  void prepare(const ResidentRound& round, UploadedTables& tables) override;
   LevelGuesses guess(int level, const ResidentTrees& trees, const LastingFeatures& features) override;
 
  private:

@@ -23,12 +23,11 @@ std::int64_t ModelDrafter::Resident::table_words(const ResidentShape& largest) c
   return largest.trees * (FirstRows::kWords * kFirstRows + 3);
 }
 
-void ModelDrafter::Resident::prepare(std::span<DraftSequence* const> sequences, const ResidentShape&,
-                                     const LastingFeatures&, UploadedTables& tables) {
+void ModelDrafter::Resident::prepare(const ResidentRound& round, UploadedTables& tables) {
   FirstRows rows;
   std::vector<std::int32_t> seed, prefix;
-  for (std::size_t s = 0; s < sequences.size(); ++s) {
-    auto& sequence = static_cast<Sequence&>(*sequences[s]);
+  for (std::size_t s = 0; s < round.sequences.size(); ++s) {
+    auto& sequence = static_cast<Sequence&>(*round.sequences[s]);
     const SequenceId branch = sequence.branch().id();
     const std::vector<Row> own = sequence.resident_rows(kFirstRows);
     for (const Row& row : own) rows.add(row, drafter_->cache_->slot(branch, row.place), s);
@@ -37,10 +36,16 @@ void ModelDrafter::Resident::prepare(std::span<DraftSequence* const> sequences, 
     // A row that is not there has the slot of a node that comes later.
     if (std::ssize(own) < kFirstRows) rows.add({}, drafter_->cache_->slot(branch, sequence.prefix() + 1), s);
   }
+  for (std::int64_t i = 0; i < round.padding_trees(); ++i) {
+    seed.push_back(static_cast<std::int32_t>(rows.size()));
+    prefix.push_back(0);
+    for (std::int64_t place = 0; place < kFirstRows; ++place)
+      rows.add({}, round.padding.slot(i, place), round.sequences.size() + static_cast<std::size_t>(i));
+  }
   first_rows_ = rows.add_to(tables);
   seed_ = tables.add(seed);
   prefix_ = tables.add(prefix);
-  begin_ = tables.add(std::vector<std::int32_t>(sequences.size()));
+  begin_ = tables.add(std::vector<std::int32_t>(prefix.size()));
 }
 
 LevelGuesses ModelDrafter::Resident::guess(int level, const ResidentTrees& trees, const LastingFeatures&) {

@@ -22,8 +22,7 @@ class ModelDrafter::Resident final : public ResidentDrafter {
   bool root_has_row() const override { return true; }
   int levels_behind(DraftSequence& sequence, std::span<const std::int32_t> tokens) const override;
   std::int64_t table_words(const ResidentShape& largest) const override;
-  void prepare(std::span<DraftSequence* const> sequences, const ResidentShape& shape, const LastingFeatures& features,
-               UploadedTables& tables) override;
+  void prepare(const ResidentRound& round, UploadedTables& tables) override;
   LevelGuesses guess(int level, const ResidentTrees& trees, const LastingFeatures& features) override;
 
  private:

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "decode/drafter.h"
+#include "decode/padding_trees.h"
 #include "device/device.h"
 #include "device/round_ops.h"
 
@@ -48,6 +49,18 @@ struct LastingFeatures {
   std::int64_t entry(std::int64_t tree) const { return first_entry + tree; }
 };
 
+// A round before its launch.
+struct ResidentRound {
+  // Of the trees; behind theirs stand those that pad the round. They have had begin_round(), and their branches are
+  // open.
+  std::span<DraftSequence* const> sequences;
+  ResidentShape shape;
+  const LastingFeatures& features;
+  const PaddingTrees& padding;
+
+  std::int64_t padding_trees() const { return shape.trees - std::ssize(sequences); }
+};
+
 // The trees of a recording while they grow.
 struct ResidentTrees {
   ResidentShape shape;
@@ -83,10 +96,8 @@ class ResidentDrafter {
   virtual bool wants_hidden() const { return false; }
   // The most words that prepare() adds for so many trees.
   virtual std::int64_t table_words(const ResidentShape& largest) const = 0;
-  // Before a launch. sequences: of each tree; they have had begin_round(), and their branches are open. May compute
-  // what the recording has no room for.
-  virtual void prepare(std::span<DraftSequence* const> sequences, const ResidentShape& shape,
-                       const LastingFeatures& features, UploadedTables& tables) = 0;
+  // Before a launch. May compute what the recording has no room for.
+  virtual void prepare(const ResidentRound& round, UploadedTables& tables) = 0;
   // Inside of the recording, behind prepare(): level 1 first.
   virtual LevelGuesses guess(int level, const ResidentTrees& trees, const LastingFeatures& features) = 0;
 };

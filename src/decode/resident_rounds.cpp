@@ -82,7 +82,8 @@ ResidentRounds::ResidentRounds(const Transformer& model, KvCache& cache, Workspa
       workspace_(&workspace),
       device_(&model.device()),
       drafter_(drafter.resident()),
-      options_(options) {
+      options_(options),
+      padding_(cache.tables(), options.branch_rows) {
   for (std::int64_t i = 0; i < cache.memory().shape().layers; ++i) layers_.push_back(cache.memory().layer(i));
   options_.tree.depth = std::min(options.tree.depth, drafter.max_depth());
   make_levels();
@@ -203,7 +204,7 @@ ResidentShape ResidentRounds::shape_of(std::span<const ResidentJob> jobs, const 
   for (const ResidentJob& job : jobs) blocks = std::max(blocks, std::ssize(cache_->blocks(job.branch->id())));
   const std::int64_t all = cache_->tables().blocks_for(workspace_->shape().positions);
   check(blocks <= all, "a round over {} blocks of a sequence, expected at most {}", blocks, all);
-  return {.trees = std::ssize(jobs),
+  return {.trees = trees_for(std::ssize(jobs)),
           .rows = chosen.rows,
           .depth = chosen.depth,
           .block_columns = std::min(static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(blocks))), all)};
@@ -218,7 +219,7 @@ std::vector<ResidentVerdict> ResidentRounds::run(std::span<const ResidentJob> jo
   shape_ = shape_of(jobs, chosen);
   tables_ = lay_out(shape_);
   fill(jobs, shape_);
-  key_ = {.rows = shape_.trees * shape_.rows,
+  key_ = {.rows = shape_.rows,          // of each tree: such rounds are worth recording however many there are
           .output_rows = shape_.depth,  // a key has no levels
           .sequences = shape_.trees,
           .context = shape_.block_columns * cache_->block_size()};
@@ -232,32 +233,57 @@ std::vector<ResidentVerdict> ResidentRounds::run(std::span<const ResidentJob> jo
   return read(jobs);
 }
 
-void ResidentRounds::fill(std::span<const ResidentJob> jobs, const ResidentShape& shape) {
-  std::vector<std::int32_t> root, levels, rows, prefix, top_k, seed, blocks;
-  std::vector<DraftSequence*> sequences;
-  for (const ResidentJob& job : jobs) {
-    check(job.rows <= shape.rows && job.depth <= shape.depth, "a tree of {} rows and {} levels in a round of {} and {}",
-          job.rows, job.depth, shape.rows, shape.depth);
-    sequences.push_back(job.sequence);
+// What the host says of each tree, those that pad the round included.
+struct ResidentRounds::TreeLists {
+  std::int64_t block_columns = 0;
+  std::vector<std::int32_t> root = {}, levels = {}, rows = {}, prefix = {}, top_k = {}, seed = {}, blocks = {};
+
+  void add_blocks(std::span<const std::int32_t> own) {
+    blocks.insert(blocks.end(), own.begin(), own.end());
+    blocks.resize(root.size() * static_cast<std::size_t>(block_columns));
+  }
+  void add(const ResidentJob& job, std::int64_t most_ranked, std::span<const std::int32_t> own_blocks) {
     root.push_back(job.root);
     levels.push_back(job.depth);
     rows.push_back(static_cast<std::int32_t>(job.rows));
     prefix.push_back(static_cast<std::int32_t>(job.prefix));
-    top_k.push_back(static_cast<std::int32_t>(std::min(job.options->sampling.top_k, model_->config().vocabulary)));
+    top_k.push_back(static_cast<std::int32_t>(std::min(job.options->sampling.top_k, most_ranked)));
     seed.push_back(static_cast<std::int32_t>(job.options->seed & 0xffffffff));
     seed.push_back(static_cast<std::int32_t>(job.options->seed >> 32));
-    const auto own = cache_->blocks(job.branch->id());
-    blocks.insert(blocks.end(), own.begin(), own.end());
-    blocks.resize(sequences.size() * static_cast<std::size_t>(shape.block_columns));
+    add_blocks(own_blocks);
   }
+  // A root at the front of its blocks, without levels below.
+  void add_padding(std::span<const std::int32_t> own_blocks) {
+    for (auto* list : {&root, &levels, &prefix, &top_k, &seed, &seed}) list->push_back(0);
+    rows.push_back(1);
+    add_blocks(own_blocks);
+  }
+};
+
+ResidentRounds::TreeLists ResidentRounds::list_trees(std::span<const ResidentJob> jobs,
+                                                     const ResidentShape& shape) const {
+  TreeLists lists{.block_columns = shape.block_columns};
+  for (const ResidentJob& job : jobs) {
+    check(job.rows <= shape.rows && job.depth <= shape.depth, "a tree of {} rows and {} levels in a round of {} and {}",
+          job.rows, job.depth, shape.rows, shape.depth);
+    lists.add(job, model_->config().vocabulary, cache_->blocks(job.branch->id()));
+  }
+  for (std::int64_t i = 0; i < shape.trees - std::ssize(jobs); ++i) lists.add_padding(padding_.blocks(i));
+  return lists;
+}
+
+void ResidentRounds::fill(std::span<const ResidentJob> jobs, const ResidentShape& shape) {
+  const TreeLists lists = list_trees(jobs, shape);
+  std::vector<DraftSequence*> sequences;
+  for (const ResidentJob& job : jobs) sequences.push_back(job.sequence);
   uploaded_->clear();
-  filled_.root = uploaded_->add(root);
-  filled_.levels = uploaded_->add(levels);
-  filled_.rows = uploaded_->add(rows);
-  filled_.prefix = uploaded_->add(prefix);
-  filled_.top_k = uploaded_->add(top_k);
-  filled_.seed = uploaded_->add(seed).reshaped({shape.trees, 2});
-  filled_.blocks = uploaded_->add(blocks).reshaped({shape.trees, shape.block_columns});
+  filled_.root = uploaded_->add(lists.root);
+  filled_.levels = uploaded_->add(lists.levels);
+  filled_.rows = uploaded_->add(lists.rows);
+  filled_.prefix = uploaded_->add(lists.prefix);
+  filled_.top_k = uploaded_->add(lists.top_k);
+  filled_.seed = uploaded_->add(lists.seed).reshaped({shape.trees, 2});
+  filled_.blocks = uploaded_->add(lists.blocks).reshaped({shape.trees, shape.block_columns});
   filled_.tree.clear();
   for (int number = 1; number <= shape.depth; ++number) {
     std::vector<std::int32_t> tree;
@@ -265,16 +291,17 @@ void ResidentRounds::fill(std::span<const ResidentJob> jobs, const ResidentShape
     for (std::int64_t i = 0; i < shape.trees * width; ++i) tree.push_back(static_cast<std::int32_t>(i / width));
     filled_.tree.push_back(uploaded_->add(tree).reshaped({shape.trees, width}));
   }
-  drafter_->prepare(sequences, shape, features_, *uploaded_);
+  drafter_->prepare({.sequences = sequences, .shape = shape, .features = features_, .padding = padding_}, *uploaded_);
   uploaded_->upload();
   upload_settings(jobs);
 }
 
 void ResidentRounds::upload_settings(std::span<const ResidentJob> jobs) {
-  std::vector<float> settings(3 * static_cast<std::size_t>(options_.sequences));
-  for (std::size_t s = 0; s < jobs.size(); ++s) {
-    const SamplingOptions& sampling = jobs[s].options->sampling;
-    const auto sequences = static_cast<std::size_t>(options_.sequences);
+  const auto sequences = static_cast<std::size_t>(options_.sequences);
+  const SamplingOptions greedy;  // of trees that pad the round
+  std::vector<float> settings(3 * sequences);
+  for (std::size_t s = 0; s < sequences; ++s) {
+    const SamplingOptions& sampling = s < jobs.size() ? jobs[s].options->sampling : greedy;
     settings[s] = sampling.temperature;
     settings[sequences + s] = sampling.top_p;
     settings[2 * sequences + s] = sampling.min_p;

@@ -1,7 +1,8 @@
 // Rounds that stay on the device. From the drafter's first pass to the committed path a round is one recorded step: its
 // trees grow, are verified, walked and committed by round ops (device/round_ops.h), with shapes that are fixed
-// beforehand. The host uploads one buffer of tables, launches, and downloads paths, choices, trees and scores at once.
-// Given the same rows and depth, trees and paths are those of rounds that the host drives, bit for bit.
+// beforehand; rounds of some numbers of trees are padded to share a recording. The host uploads one buffer of tables,
+// launches, and downloads paths, choices, trees and scores at once. Given the same rows and depth, trees and paths are
+// those of rounds that the host drives, bit for bit.
 //
 // Where a draw looks further than the device has ranked, nothing of that tree is committed, and the host verifies it
 // once more. One thread at a time.
@@ -18,6 +19,7 @@
 #include "cache/kv_cache.h"
 #include "decode/draft_tree.h"
 #include "decode/drafter.h"
+#include "decode/padding_trees.h"
 #include "decode/request.h"
 #include "decode/resident_budget.h"
 #include "decode/resident_drafter.h"
@@ -50,8 +52,9 @@ struct ResidentVerdict {
 
 struct ResidentOptions {
   TreeOptions tree = {};
-  int sequences = 1;      // at once
-  SourceSet sources = 1;  // the drafter's
+  int sequences = 1;             // at once
+  std::int64_t branch_rows = 1;  // the most places behind the committed ones that a round of one sequence takes
+  SourceSet sources = 1;         // the drafter's
 };
 
 class ResidentRounds {
@@ -72,6 +75,8 @@ class ResidentRounds {
     return {std::min<std::int64_t>(max_rows(options_.tree), levels_.back().nodes), static_cast<int>(levels_.size())};
   }
 
+  // The trees of a round of so many jobs, with those that pad it.
+  std::int64_t trees_for(std::int64_t jobs) const { return trees_of_round(*device_, jobs, options_.sequences); }
   // One round of all jobs. chosen: of the recording, no less than any job's.
   std::vector<ResidentVerdict> run(std::span<const ResidentJob> jobs, const ResidentChoice& chosen);
   // Whether the last round took what such rounds take from then on: a device may need two of a shape to record it.
@@ -110,6 +115,8 @@ class ResidentRounds {
   void allocate();
   Tables lay_out(const ResidentShape& shape) const;
   ResidentShape shape_of(std::span<const ResidentJob> jobs, const ResidentChoice& chosen) const;
+  struct TreeLists;
+  TreeLists list_trees(std::span<const ResidentJob> jobs, const ResidentShape& shape) const;
   void fill(std::span<const ResidentJob> jobs, const ResidentShape& shape);
   void upload_settings(std::span<const ResidentJob> jobs);
   ConstView setting(std::int64_t index) const;
@@ -135,6 +142,7 @@ class ResidentRounds {
   Device* device_;
   ResidentDrafter* drafter_;
   ResidentOptions options_;
+  PaddingTrees padding_;
   std::vector<Level> levels_;
   std::vector<KvViews> layers_;  // of the teacher's memory
   Tensor ints_, scores_;         // of `Tables`

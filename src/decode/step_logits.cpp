@@ -9,8 +9,8 @@ namespace espalier {
 
 StepLogits::StepLogits(Device& device, std::int64_t rows)
     : device_(&device),
-      largest_(device.tensor(DType::f32, {bucket_for(device, rows), 1})),
-      best_(device.tensor(DType::i32, {bucket_for(device, rows), 1})) {}
+      largest_(device.tensor(DType::f32, {rows_of_step(device, rows), 1})),
+      best_(device.tensor(DType::i32, {rows_of_step(device, rows), 1})) {}
 
 void StepLogits::begin(const StepOutput& output, std::vector<DrawnRows> drawn) {
   output_ = output;
@@ -48,7 +48,7 @@ void StepLogits::read() {
   read_ = true;
 }
 
-// All rows in one op, those that fill a bucket too.
+// All rows in one op, those that pad the step too.
 void StepLogits::rank(std::vector<Download>& parts) {
   const std::int64_t rows = output_.logits.dim(0), padded = output_.padded_logits.dim(0);
   check(padded <= largest_.view.dim(0), "the largest logits of {} rows, expected at most {}", padded,

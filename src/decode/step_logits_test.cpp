@@ -46,7 +46,7 @@ class StepLogitsTest : public ::testing::TestWithParam<LogitDevice> {
   static constexpr float kInf = std::numeric_limits<float>::infinity();
 
   StepLogitsTest() {
-    const std::int64_t padded = bucket_for(device_, kRows);
+    const std::int64_t padded = rows_of_step(device_, kRows);
     values_.assign(static_cast<std::size_t>(padded * kWidth), -1.0f);
     const auto set = [&](std::int64_t row, std::int64_t id, float value) {
       values_[static_cast<std::size_t>(row * kWidth + id)] = value;

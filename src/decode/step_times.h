@@ -27,7 +27,7 @@ struct StepTimes {
 
 class StepCosts {
  public:
-  // buckets: the row counts that the device knows, ascending; a step takes the next one. None: any number.
+  // buckets: the row counts that steps are padded to, ascending; a step takes the next one. None: any number.
   StepCosts(StepTimes measured, std::span<const std::int64_t> buckets);
 
   const StepTimes& measured() const { return measured_; }

@@ -227,6 +227,25 @@ std::int64_t bucket_for(const Device& device, std::int64_t n) {
   return *bucket;
 }
 
+std::span<const std::int64_t> padded_row_counts(const Device& device) {
+  const auto buckets = device.row_buckets();
+  return buckets.empty() ? device.recorded_rows() : buckets;
+}
+
+std::int64_t rows_of_step(const Device& device, std::int64_t n) {
+  if (!device.row_buckets().empty() || n == 0) return bucket_for(device, n);
+  const auto recorded = device.recorded_rows();
+  const auto next = std::ranges::lower_bound(recorded, n);
+  return next == recorded.end() ? n : *next;
+}
+
+std::int64_t most_padding(const Device& device) {
+  if (const auto buckets = device.row_buckets(); !buckets.empty()) return buckets.back();
+  std::int64_t before = 0, most = 0;
+  for (const std::int64_t rows : device.recorded_rows()) most = std::max(most, rows - before - 1), before = rows;
+  return most;
+}
+
 std::int64_t largest_step(const Device& device, std::int64_t wanted) {
   const auto buckets = device.row_buckets();
   return buckets.empty() ? wanted : std::min(wanted, buckets.back());

@@ -100,8 +100,8 @@ struct StepKey {
   std::int64_t output_rows = 0;
   std::int64_t logit_rows = 0;
   std::int64_t tap_rows = 0;
-  // Rows of the table of blocks. On a device with buckets the last one is that of padding rows, whose results nobody
-  // reads.
+  // Rows of the table of blocks. On a device whose steps are padded the last one is that of padding rows, whose results
+  // nobody reads.
   std::int64_t sequences = 0;
   std::int64_t ancestors = 0;  // columns of their table
   std::int64_t context = 0;    // no row sees a logical position from here on: the width of block tables and mask
@@ -150,6 +150,10 @@ class Device {
   // The row counts a step may have, ascending; empty: any. A caller pads its rows to the next bucket, and gives a mask
   // the width of the block tables.
   virtual std::span<const std::int64_t> row_buckets() const { return {}; }
+  // The row counts of which it wants recorded steps, ascending; empty: of every one. It takes any number, but a
+  // recording costs time and memory: a caller pads its rows to the next of these, and no step of more than the last is
+  // recorded. Without a meaning on a device with buckets.
+  virtual std::span<const std::int64_t> recorded_rows() const { return {}; }
   virtual MemoryLayout memory_layout() const { return {}; }
   virtual bool row_independent() const { return true; }
   // The order in which a linear of float weights adds, and what it takes x as: a word each, without spaces. On devices
@@ -305,6 +309,13 @@ class Device {
 // What follows from what a device declares.
 // The smallest bucket that holds n; n itself on devices without buckets.
 std::int64_t bucket_for(const Device& device, std::int64_t n);
+// What a step of n rows, or a list of n of its rows, is padded to: the bucket, or the next number of rows of which
+// there are recordings; n itself behind the last of them, and on devices without either.
+std::int64_t rows_of_step(const Device& device, std::int64_t n);
+// The row counts between which steps are padded, ascending; empty: they never are.
+std::span<const std::int64_t> padded_row_counts(const Device& device);
+// The most rows of a step that are padding, on a device with buckets as many as the largest has.
+std::int64_t most_padding(const Device& device);
 // As many rows as are wanted, or as the largest bucket has.
 std::int64_t largest_step(const Device& device, std::int64_t wanted);
 // Elements of four bytes from one row of n to the next, where rows are operands of their own.

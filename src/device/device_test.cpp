@@ -205,6 +205,32 @@ TEST_F(DeviceContract, RowsArePaddedToWhatTheDeviceDeclares) {
   EXPECT_EQ(largest_step(declaring, 100), 16);
 }
 
+class RecordingSomeRows final : public PassingDevice {
+ public:
+  using PassingDevice::PassingDevice;
+  std::span<const std::int64_t> recorded_rows() const override { return kRows; }
+
+ private:
+  static constexpr std::int64_t kRows[] = {1, 2, 8, 16};
+};
+
+TEST_F(DeviceContract, StepsArePaddedToTheRowsOfWhichTheDeviceWantsRecordings) {
+  EXPECT_EQ(rows_of_step(*device_, 7), 7) << "any number of rows";
+  EXPECT_EQ(most_padding(*device_), 0);
+  const RecordingSomeRows recording(*device_);
+  EXPECT_EQ(rows_of_step(recording, 0), 0);
+  EXPECT_EQ(rows_of_step(recording, 2), 2);
+  EXPECT_EQ(rows_of_step(recording, 3), 8);
+  EXPECT_EQ(rows_of_step(recording, 16), 16);
+  EXPECT_EQ(rows_of_step(recording, 17), 17) << "nothing is recorded there";
+  EXPECT_EQ(most_padding(recording), 7);
+  EXPECT_EQ(bucket_for(recording, 3), 3) << "what is no step has as many rows as it has";
+  const DeclaringDevice declaring(*device_);
+  EXPECT_EQ(rows_of_step(declaring, 2), 8);
+  EXPECT_EQ(most_padding(declaring), 16);
+  expect_refused([&] { rows_of_step(declaring, 17); }, "a step of 17 rows: the largest bucket is 16");
+}
+
 TEST_F(DeviceContract, TensorsOfOneBufferLieAsFarApartAsTheDeviceDeclares) {
   EXPECT_EQ(row_elements(*device_, 16), 16) << "64 bytes";
   EXPECT_EQ(row_elements(*device_, 17), 32);

@@ -20,6 +20,7 @@ class PassingDevice : public Device {
   std::string_view name() const override { return inner_->name(); }
   std::string_view isa() const override { return inner_->isa(); }
   std::span<const std::int64_t> row_buckets() const override { return inner_->row_buckets(); }
+  std::span<const std::int64_t> recorded_rows() const override { return inner_->recorded_rows(); }
   MemoryLayout memory_layout() const override { return inner_->memory_layout(); }
   bool row_independent() const override { return inner_->row_independent(); }
   std::string_view float_order() const override { return inner_->float_order(); }

@@ -56,7 +56,7 @@ struct EagleWorkspace::Buffers {
   std::unique_ptr<Recordings> recordings;  // of all the above, so it goes first
 
   ConstView tap_list(const Device& device, std::size_t i, std::int64_t n) const {
-    return tap_rows.view.rows(static_cast<std::int64_t>(i) * part_elements(device, bucket_for(device, rows)), n);
+    return tap_rows.view.rows(static_cast<std::int64_t>(i) * part_elements(device, rows_of_step(device, rows)), n);
   }
 
   void allocate_fusion(Device& device, const EagleConfig& config, std::int64_t padded);
@@ -121,12 +121,12 @@ EagleWorkspace::EagleWorkspace(const EagleHead& head, const KvMemory& memory, st
   Device& device = head.device();
   buffers_ = std::make_unique<Buffers>(device, memory, rows, positions, form);
   Buffers& b = *buffers_;
-  const std::int64_t padded = bucket_for(device, rows);
+  const std::int64_t padded = rows_of_step(device, rows);
   b.outputs = outputs == 0 ? rows : outputs;
   b.allocate_fusion(device, head.config_, padded);
   b.allocate_step(device, head.config_, !head.weights_.layers[0].q_norm.view.empty(), padded);
   b.rotation = head.rotation_->tables(positions);
-  const std::int64_t padded_outputs = bucket_for(device, b.outputs);
+  const std::int64_t padded_outputs = rows_of_step(device, b.outputs);
   b.picked = device.tensor(DType::f32, {padded_outputs, head.hidden()});
   if (head.third()) b.picked_normed = device.tensor(DType::f32, {padded_outputs, head.hidden()});
   b.logits_buffer = device.tensor(DType::f32, {padded_outputs, row_elements(device, head.draft_vocabulary())});

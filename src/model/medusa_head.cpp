@@ -81,7 +81,7 @@ Tensor zeros(Device& device, std::int64_t rows, std::int64_t columns) {
 
 }  // namespace
 
-// Row k belongs to head k. Padding rows of a bucket hold zeros, or a copy of what head 0 starts from.
+// Row k belongs to head k. Padding rows hold zeros, or a copy of what head 0 starts from.
 struct MedusaHead::Buffers {
   Tensor index;   // i32 [rows]: the row of the hidden states, for every head
   Tensor x;       // [rows, hidden]
@@ -152,7 +152,7 @@ std::int64_t MedusaHead::padded_rows(std::int64_t stride) const {
 
 ConstView MedusaHead::forward(ConstView hidden, std::span<const std::int32_t> rows, MedusaWorkspace& workspace) const {
   Buffers& b = *workspace.buffers_;
-  const std::int64_t stride = bucket_for(*device_, std::ssize(rows)), padded = padded_rows(stride);
+  const std::int64_t stride = rows_of_step(*device_, std::ssize(rows)), padded = padded_rows(stride);
   check(!rows.empty() && padded <= b.index.view.dim(0), "Medusa heads on {} rows, expected 1 to {}", rows.size(),
         b.index.view.dim(0) / heads());
   for (std::int32_t row : rows)
@@ -177,7 +177,7 @@ ConstView MedusaHead::run(ConstView hidden, ConstView index, std::int64_t stride
   const std::int64_t padded = index.dim(0);
   // Not part of the recorded step: the hidden states lie in a buffer of the caller, another one each time if he likes.
   device_->gather_rows(hidden, index, b.x.view.rows(0, padded));
-  device_->step(*b.recordings, {.rows = padded, .sequences = stride}, [&] {
+  device_->step(*b.recordings, {.rows = stride}, [&] {
     run_blocks(stride, b);
     run_outputs(stride, b);
   });
@@ -221,7 +221,7 @@ void MedusaHead::run_outputs(std::int64_t stride, Buffers& b) const {
 MedusaWorkspace::MedusaWorkspace(const MedusaHead& head, std::int64_t rows)
     : buffers_(std::make_unique<MedusaHead::Buffers>()) {
   Device& device = head.device();
-  const std::int64_t most = head.padded_rows(bucket_for(device, rows));
+  const std::int64_t most = head.padded_rows(rows_of_step(device, rows));
   buffers_->index = device.tensor(DType::i32, {most});
   buffers_->x = device.tensor(DType::f32, {most, head.hidden_});
   buffers_->branch = zeros(device, most, head.hidden_);

@@ -40,7 +40,7 @@ class MedusaHead {
 
   // All heads on the hidden states of some rows. hidden: f32 [n, teacher hidden], the state after the final norm; rows:
   // which of them, no more than the workspace has room for. Returns f32 [.., draft vocabulary], strided where the
-  // device's alignment asks for it: row k * stride + i is head k on rows[i], where stride is bucket_for(rows.size());
+  // device's alignment asks for it: row k * stride + i is head k on rows[i], where stride is rows_of_step(rows.size());
   // the others hold numbers nobody asked for. Valid until the next call.
   ConstView forward(ConstView hidden, std::span<const std::int32_t> rows, MedusaWorkspace& workspace) const;
   // The same of rows in a list on the device, i32 [heads() * n]: the n rows, once for each head. May be called inside

@@ -82,13 +82,13 @@ StepTables::StepTables(Device& device, const KvMemory& memory, std::int64_t rows
     : device_(&device),
       memory_(&memory),
       form_(form),
-      buffer_(device.tensor(DType::i32, {table_words(device, bucket_for(device, rows), positions)})) {
-  const std::int64_t padded = bucket_for(device, rows), block_size = tables().block_size();
+      buffer_(device.tensor(DType::i32, {table_words(device, rows_of_step(device, rows), positions)})) {
+  const std::int64_t padded = rows_of_step(device, rows), block_size = tables().block_size();
   check(form.attention == AttentionOp::fused || form.mask == MaskForm::dense, "eager attention needs the dense mask");
   check(block_size >= kSmallestBlock || positions <= kSmallestBlock, "blocks of {} slots, expected at least {}",
         block_size, kSmallestBlock);
-  // With buckets, padding rows have a table too.
-  const std::int64_t places = device.row_buckets().empty() ? positions : std::max(positions, padded);
+  // Padding rows have a table too.
+  const std::int64_t places = std::max(positions, std::min(padded, most_padding(device)));
   all_blocks_ = (places + block_size - 1) / block_size;
   if (form.mask == MaskForm::dense) mask_buffer_ = device.tensor(DType::u8, {padded * widest_mask(padded, positions)});
 }
@@ -100,7 +100,7 @@ struct StepTables::Layout {
 StepPlan StepTables::prepare(std::span<const Row> rows, const StepCheck& check_tables) {
   StepPlan plan;
   packed_.clear();
-  padded_ = bucket_for(*device_, static_cast<std::int64_t>(rows.size()));
+  padded_ = rows_of_step(*device_, static_cast<std::int64_t>(rows.size()));
   list_sequences(rows);
   list_outputs(rows, plan);
   plan.key = key_of(rows, plan);
@@ -160,19 +160,19 @@ StepPlan StepTables::plan_of(const PlacedStep& step) const {
   return plan;
 }
 
-// Counts of rows are rounded to the device's buckets, where it has them, and everything else to powers of two: tables
-// are small, and so few keys are better than few words.
+// Counts of rows are rounded as the device wants it, and everything else to powers of two: tables are small, and so few
+// keys are better than few words.
 StepKey StepTables::key_of(std::span<const Row> rows, const StepPlan& wanted) const {
   std::int64_t ancestors = 1;
   for (const Row& row : rows) ancestors = std::max(ancestors, std::ssize(row.ancestors));
   check(ancestors <= kMaxAncestors, "a row with {} ancestors, expected at most {}", ancestors, kMaxAncestors);
-  const bool buckets = !device_->row_buckets().empty();
   return {.rows = padded_,
-          .output_rows = bucket_for(*device_, wanted.wanted_outputs),
-          .logit_rows = bucket_for(*device_, wanted.wanted_logits),
-          .tap_rows = bucket_for(*device_, wanted.wanted_taps),
+          .output_rows = rows_of_step(*device_, wanted.wanted_outputs),
+          .logit_rows = rows_of_step(*device_, wanted.wanted_logits),
+          .tap_rows = rows_of_step(*device_, wanted.wanted_taps),
           // Padding rows form a sequence of their own, so that a mask has a column for the slot each of them writes.
-          .sequences = std::min(power_of_two_for(std::ssize(sequences_)), padded_) + (buckets ? 1 : 0),
+          .sequences = std::min(power_of_two_for(std::ssize(sequences_)), padded_) +
+                       (padded_row_counts(*device_).empty() ? 0 : 1),
           .ancestors = power_of_two_for(ancestors),
           .context = context_bucket(rows),
           .form = number_of(form_)};
@@ -182,7 +182,7 @@ StepKey StepTables::key_of(std::span<const Row> rows, const StepPlan& wanted) co
 std::int64_t StepTables::context_bucket(std::span<const Row> rows) const {
   const std::int64_t used = places_used(rows), all = all_blocks_ * tables().block_size();
   check(used <= all, "a step over {} places, its tables hold {}", used, all);
-  const std::int64_t padding = device_->row_buckets().empty() ? 0 : padded_;
+  const std::int64_t padding = std::min(padded_, most_padding(*device_));
   const std::int64_t tiles = round_up(std::max(used, padding), kKeyTile) / kKeyTile;
   return std::min(power_of_two_for(tiles) * kKeyTile, all);
 }
@@ -312,7 +312,7 @@ std::int64_t StepTables::pack_blocks(std::int64_t width, std::int64_t sequences)
                 column_.begin() + static_cast<std::ptrdiff_t>(s) * width);
   };
   for (std::size_t s = 0; s < sequences_.size(); ++s) copy(tables().blocks(sequences_[s]), s);
-  if (!device_->row_buckets().empty()) copy(tables().padding_blocks(), sequences_.size());
+  if (!padded_row_counts(*device_).empty()) copy(tables().padding_blocks(), sequences_.size());
   return pack(column_);
 }
 

@@ -1,7 +1,8 @@
-// A step as the device sees it: the rows laid out as integer columns, padded to a row bucket where the device has
-// buckets, packed into one buffer with a fixed address, and uploaded at once; with the attention mask as bytes where
-// the step's form asks for it. Shapes and places of the tables follow from the step's key alone, so that a device may
-// replay what it recorded under the key: counts are rounded up there, and nobody reads what stands behind.
+// A step as the device sees it: the rows laid out as integer columns, padded where the device has row buckets or
+// records steps of some row counts alone, packed into one buffer with a fixed address, and uploaded at once; with the
+// attention mask as bytes where the step's form asks for it. Shapes and places of the tables follow from the step's key
+// alone, so that a device may replay what it recorded under the key: counts are rounded up there, and nobody reads what
+// stands behind.
 //
 // For a step over trees these are the accelerator-safe tensors of EAGLE-Pangu (arXiv 2603.08088): fixed shapes, every
 // index in range also where nobody reads it, no sentinel. They are made here and not from one tree, because a step

@@ -9,6 +9,7 @@
 
 #include "cache/kv_cache.h"
 #include "device/checked/checked_device.h"
+#include "device/conformance/sparing_device.h"
 #include "device/reference/reference_device.h"
 
 namespace espalier {
@@ -79,6 +80,8 @@ constexpr StepForm kForms[] = {
 constexpr std::int64_t kPositions = 600;  // five blocks
 constexpr std::int64_t kMostSequences = 3;
 
+const std::vector<std::int64_t> kRecorded = {1, 2, 4, 8};
+
 // Tables of steps of up to 20 rows over a cache in which three sequences have a branch.
 struct KeyedTables {
   KeyedTables(std::unique_ptr<Device> d, const StepForm& form)
@@ -142,6 +145,7 @@ TEST(StepKeys, EqualKeysMeanTheSameViewsWhateverTheRowsAre) {
     expect_views_to_follow_from_keys(make_reference_device(), form);
     expect_views_to_follow_from_keys(make_checked_device(make_reference_device(), {.profile = CheckedProfile::ascend}),
                                      form);
+    expect_views_to_follow_from_keys(std::make_unique<SparingDevice>(make_reference_device(), kRecorded), form);
   }
 }
 
@@ -181,6 +185,36 @@ TEST(StepKeys, RowsAreExactWhereADeviceTakesAnyNumberAndRoundedWhereItHasBuckets
     EXPECT_EQ(key.output_rows, buckets ? 8 : 3);
     EXPECT_EQ(key.tap_rows, buckets ? 2 : 1);
   }
+}
+
+TEST(StepKeys, StepsThatAreNotRecordedAsTheyAreShareTheRecordingOfMoreRowsAndLongerOnesHaveTheirOwn) {
+  KeyedTables tables(std::make_unique<SparingDevice>(make_reference_device(), kRecorded), {});
+  const auto drawn = [&](std::int32_t count) {
+    std::vector<Row> rows;
+    for (std::int32_t place = 0; place < count; ++place) rows.push_back(tables.row(place));
+    for (Row& row : rows) row.wants_logits = row.wants_taps = true;
+    return rows;
+  };
+  EXPECT_EQ(tables.key(drawn(5)), tables.key(drawn(8)));
+  EXPECT_EQ(tables.key(drawn(7)).logit_rows, 8);
+  EXPECT_EQ(tables.key(drawn(7)).tap_rows, 8);
+  EXPECT_NE(tables.key(drawn(4)), tables.key(drawn(8)));
+  EXPECT_EQ(tables.key(drawn(9)).rows, 9);
+  EXPECT_EQ(tables.key(drawn(19)).tap_rows, 19);
+}
+
+TEST(StepKeys, RowsThatPadAStepWriteSlotsOfNobodyAndSeeNothingButThemselves) {
+  KeyedTables tables(std::make_unique<SparingDevice>(make_reference_device(), kRecorded), {});
+  const std::vector<Row> rows = {tables.row(1), tables.row(2), tables.row(3), tables.row(4), tables.row(5)};
+  tables.tables.prepare(rows, [&](const HostTables& host) {
+    ASSERT_EQ(host.rows, 8);
+    for (std::size_t i = 5; i < 8; ++i) {
+      EXPECT_EQ(host.slot[i], tables.cache.tables().padding_slot(static_cast<std::int64_t>(i) - 5));
+      EXPECT_EQ(host.begin[i], host.end[i]);
+      EXPECT_EQ(host.ancestor_count[i], 0);
+      EXPECT_EQ(host.sequence[i], 1) << "behind the only sequence";
+    }
+  });
 }
 
 TEST(StepKeys, AnotherFormIsAnotherKey) {

@@ -45,8 +45,8 @@ Workspace::Workspace(const Transformer& model, const KvMemory& memory, const Wor
     check(boundary >= 0 && boundary <= config.layers, "tap at boundary {} of {} layers", boundary, config.layers);
   buffers_ = std::make_unique<Buffers>(device, memory, shape);
   Buffers& b = *buffers_;
-  const std::int64_t rows = bucket_for(device, shape.rows);
-  const std::int64_t outputs = bucket_for(device, std::max<std::int64_t>(shape.outputs, 1));
+  const std::int64_t rows = rows_of_step(device, shape.rows);
+  const std::int64_t outputs = rows_of_step(device, std::max<std::int64_t>(shape.outputs, 1));
   const std::int64_t q_width = config.heads * config.head_size, kv_width = config.kv_heads * config.head_size;
   b.rotation = model.rotation_->tables(shape.positions);
   const auto floats = [&](std::int64_t r, std::int64_t c) {

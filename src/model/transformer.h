@@ -22,7 +22,7 @@ namespace espalier {
 // What a step computed, for the rows that wanted it; views into the workspace, valid until the next step.
 struct StepOutput {
   ConstView logits;         // [n, vocabulary], the rows that want logits, in row order; empty if none
-  ConstView padded_logits;  // the same and the rows behind that fill a bucket of the device, for ops over all of them
+  ConstView padded_logits;  // the same and the rows behind that pad the step, for ops over all of them
   // [m, hidden], after the final norm: first the rows that want logits, then those that want only this
   ConstView hidden;
   ConstView taps;  // [t, boundaries * hidden], the rows that want taps, in row order; tapped boundaries side by side
@@ -71,7 +71,7 @@ class Transformer {
   KvShape kv_shape(DType type) const;
 
   // Writes K and V of the rows into the workspace's memory and computes what they want. 1 <= rows.size() <= workspace
-  // rows; the places have slots. On a device with row buckets the step is padded to the next bucket.
+  // rows; the places have slots. The step is padded as the device wants it.
   StepOutput forward(std::span<const Row> rows, Workspace& workspace, const StepCheck& check = {}) const;
   // The same of rows that lie on the device already. Their positions and places must be below the workspace's.
   StepOutput forward(const PlacedStep& step, Workspace& workspace) const;

@@ -81,6 +81,7 @@ class RulesOnADevice final : public CheckedDevice {
     const std::span<const std::int64_t> declared = inner_->row_buckets();
     return declared.empty() && ascend() ? std::span<const std::int64_t>(kAscendBuckets) : declared;
   }
+  std::span<const std::int64_t> recorded_rows() const override { return inner_->recorded_rows(); }
   MemoryLayout memory_layout() const override { return ascend() ? kAscendLayout : inner_->memory_layout(); }
   bool row_independent() const override { return inner_->row_independent(); }
   std::optional<std::int64_t> free_memory() const override { return inner_->free_memory(); }

@@ -43,6 +43,10 @@ int quad_rows(const Options& options, const DeviceInfo& gpu) {
   return there && options.quad_rows > 0 ? std::max(options.quad_rows, 2) : 0;
 }
 
+// Kernels take rows in tiles of eight, so that rows which fill one cost little; and with more rows than the last of
+// these a step takes the GPU longer than the host takes to launch it.
+constexpr std::int64_t kRecordedRows[] = {1, 2, 3, 4, 5, 6, 7, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96};
+
 class CudaDevice final : public QueuedDevice<OpQueue> {
  public:
   CudaDevice(const Options& options, const DeviceInfo& gpu)
@@ -62,6 +66,9 @@ class CudaDevice final : public QueuedDevice<OpQueue> {
 
   std::string_view name() const override { return "cuda"; }
   std::string_view isa() const override { return isa_; }
+  std::span<const std::int64_t> recorded_rows() const override {
+    return options_.recorded ? std::span(kRecordedRows) : std::span<const std::int64_t>();
+  }
   RoundOps* round_ops() override { return &round_ops_; }
   // What a card's matrix instructions add, and how they round, is the card's; linears of f32 weights add as the
   // contract does.
@@ -105,7 +112,7 @@ class CudaDevice final : public QueuedDevice<OpQueue> {
   std::unique_ptr<Recordings> do_make_recordings() override { return std::make_unique<RecordedSteps>(stream_); }
   void do_step(Recordings& recordings, const StepKey& key, const std::function<void()>& ops) override {
     const auto in_queue = [&] { queue().step(ops); };
-    if (!options_.recorded) return in_queue();
+    if (!options_.recorded || key.rows > std::ranges::max(kRecordedRows)) return in_queue();
     auto* const steps = dynamic_cast<RecordedSteps*>(&recordings);
     check(steps != nullptr, "step: recordings of another device");
     enter();

@@ -2,8 +2,8 @@
 // bf16 and f16, whose linears add in the order of its matrix instructions (docs/cuda.md). This header is all that the
 // rest of the program sees of it; a build without nvcc has the same functions (absent.cpp), which find no GPU.
 //
-// Everything runs asynchronously on one stream; download() waits. A step is recorded as a CUDA graph when its key comes
-// for the second time.
+// Everything runs asynchronously on one stream; download() waits. A step of up to 96 rows is recorded as a CUDA
+// graph when its key comes for the second time.
 #pragma once
 
 #include <cstddef>

@@ -14,9 +14,9 @@ class EmulatedStepsTest : public ::testing::Test {
   }
 
   // Whether the step asked for its ops. It always computes, however it does it.
-  bool asks(std::int64_t key) {
+  bool asks(std::int64_t key, std::int64_t rows = 1) {
     bool asked = false;
-    device_->step(*steps_, {.rows = key}, [&] {
+    device_->step(*steps_, {.rows = rows, .context = key}, [&] {
       asked = true;
       device_->add(sum_, one_);
     });
@@ -41,6 +41,13 @@ TEST_F(EmulatedStepsTest, AStepIsRecordedWhenItsKeyComesAgain) {
   EXPECT_TRUE(asks(1));
   EXPECT_FALSE(asks(1));
   EXPECT_TRUE(asks(2));
+}
+
+TEST_F(EmulatedStepsTest, AStepOfMoreRowsThanTheDeviceWantsRecordedNeverIs) {
+  const std::int64_t most = device_->recorded_rows().back();
+  for (int again = 0; again < 3; ++again) EXPECT_TRUE(asks(1, most + 1));
+  asks(1, most), asks(1, most);
+  EXPECT_FALSE(asks(1, most));
 }
 
 TEST_F(EmulatedStepsTest, OneThatFindsNoMemoryRunsOpByOpUntilThereIsSome) {
