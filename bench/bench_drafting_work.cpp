@@ -143,7 +143,7 @@ class PricedEngine {
 
 struct Work {
   double seconds = 0;
-  std::int64_t tokens = 0, rounds = 0, drafted = 0;
+  std::int64_t tokens = 0, rounds = 0, drafted = 0, steps = 0, resident = 0;
   std::vector<std::vector<std::int32_t>> texts;
 
   double per_token() const { return seconds / static_cast<double>(tokens); }
@@ -172,6 +172,8 @@ Work answer_all(const PricedEngine& priced, const Drafting& drafting, std::span<
     batch.step();
   }
   work.seconds = priced.device().seconds() - begin;
+  work.steps = batch.statistics().steps;
+  work.resident = batch.statistics().resident_steps;
   return work;
 }
 
@@ -206,9 +208,10 @@ int main(int argc, char** argv) {
     check(plain.texts == drafted.texts, "{} at once: other tokens with drafts", at_once);
     fmt::print(
         "{} at once: none {:.3f} ms a token, auto {:.3f} ms, {:.3f} of the work; {:.2f} tokens a round, {:.0f} % "
-        "of rounds drafted\n",
+        "of rounds drafted, {:.0f} % of steps on the device\n",
         at_once, 1e3 * plain.per_token(), 1e3 * drafted.per_token(), drafted.per_token() / plain.per_token(),
         static_cast<double>(drafted.tokens) / static_cast<double>(drafted.rounds),
-        100 * static_cast<double>(drafted.drafted) / static_cast<double>(drafted.rounds));
+        100 * static_cast<double>(drafted.drafted) / static_cast<double>(drafted.rounds),
+        100 * static_cast<double>(drafted.resident) / static_cast<double>(drafted.steps));
   }
 }

@@ -98,8 +98,15 @@ RoundBudget Batch::make_budget(const Speculation& speculation) {
                           .tree_rows = static_cast<int>(choices_.tree_rows),
                           .buckets = {rows.begin(), rows.end()},
                           .drafters = static_cast<int>(drafters_.size()),
-                          .networks = !std::ranges::all_of(drafters_, &Drafter::guesses_on_host)};
+                          .networks = networks()};
   return {chosen, shape, clock_, [&] { return teacher_.measure_times(timed_rows, chosen.clock); }};
+}
+
+// The drafters that run one.
+SourceSet Batch::networks() const {
+  SourceSet networks = 0;
+  for (std::size_t i = 0; i < drafters_.size(); ++i) networks |= SourceSet{!drafters_[i]->guesses_on_host()} << i;
+  return networks;
 }
 
 // --- requests -------------------------------------------------------------------------------------------------------

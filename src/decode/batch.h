@@ -96,6 +96,7 @@ class Batch {
 
  private:
   RoundBudget make_budget(const Speculation& speculation);
+  SourceSet networks() const;
   RequestLimits request_limits() const { return {context(), model_->config().vocabulary, drafters(), tree().shape}; }
   SourceSet drafters_for(const DraftCaps& caps) const;
   std::int64_t pool_blocks() const { return cache_.tables().blocks_for(choices_.cache_positions); }

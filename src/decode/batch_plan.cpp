@@ -157,8 +157,7 @@ void Batch::admit(Answer& answer) {
 // Who waits will soon be company too. With prompts in it a round is driven from the host.
 DraftCompany Batch::draft_company(std::span<const PromptPart> prompts) const {
   DraftCompany company{.answers = std::min(parallel_, static_cast<int>(answers_.size()))};
-  const bool networks = !std::ranges::all_of(drafters_, &Drafter::guesses_on_host);
-  company.way = company.round = networks ? DraftWay::host : DraftWay::lookup;
+  company.way = company.round = networks() != 0 ? DraftWay::host : DraftWay::lookup;
   const auto all = [&](AnswerPhase phase, const auto& are) {
     return std::ranges::all_of(answers_, [&](const auto& answer) { return answer->phase < phase || are(*answer); });
   };

@@ -107,7 +107,7 @@ Budget::Budget(StepTimes measured, const BudgetShape& shape)
 Prospects Budget::prospects(int answers) const {
   double share = 0;
   for (const Passes& passes : passes_) share += passes.share;
-  return prospects(answers, share > 0 || !networks_ ? share : kUsualLevelShare);
+  return prospects(answers, share > 0 || networks_ == 0 ? share : kUsualLevelShare);
 }
 
 // Where the last round was: who comes is not far from there.
@@ -169,7 +169,8 @@ void Budget::learn(const Candidates& candidates, std::span<const Visit> visits) 
   calibration_.learn(candidates, visits);
 }
 
-void Budget::appraise(const Candidates& candidates, int times) {
+void Budget::appraise(const Candidates& candidates, SourceSet asked, int times) {
+  if (networks_ != 0 && (asked & networks_) == 0) return;
   double best = 0;
   for (int child = candidates[0].newest_child; child != 0; child = candidates[child].older_sibling)
     best =

@@ -43,7 +43,7 @@ struct BudgetShape {
   int tree_rows = 64;  // of the trees in it; listeners are told the times of so many
   std::vector<std::int64_t> buckets = {};
   int drafters = 1;
-  bool networks = false;  // some of the drafters run one
+  SourceSet networks = 0;  // drafters that run one
 };
 
 // What a round begins with.
@@ -81,8 +81,9 @@ class Budget {
 
   // What the walk over a drafted tree said of all candidates.
   void learn(const Candidates& candidates, std::span<const Visit> visits);
-  // What guesses of such a kind are worth, told by those of a round; `times` over where there are few of them.
-  void appraise(const Candidates& candidates, int times);
+  // What guesses are worth, told by those of a round in which these drafters were asked; `times` over where there are
+  // few of them. Without the networks, where there are some, it says nothing.
+  void appraise(const Candidates& candidates, SourceSet asked, int times);
   // A step of the round took `seconds`; before its rows lie `context` positions on the average.
   void observe_step(std::int64_t rows, std::int64_t context, double seconds);
   // By the table, what the drafts of one sequence add to the time of a round, whose trees have `all_rows` rows and its
@@ -106,7 +107,7 @@ class Budget {
   std::size_t affordable_rows() const;
 
   StepCosts costs_;
-  bool networks_;
+  SourceSet networks_;
   Calibration calibration_;
   GuessWorth worth_;
   std::vector<Passes> passes_;

@@ -276,11 +276,20 @@ TEST(Budget, ProspectsAreThoseOfWhatGuessesWereLatelyWorth) {
   Budget budget(linear_times(0.2), {.rows = 64});
   const double usual = budget.prospects(16).gain;
   EXPECT_GT(budget.prospects(2).gain, usual + 0.05);
-  for (int i = 0; i < 200; ++i) budget.appraise(first_guess(0.97), 1);
+  for (int i = 0; i < 200; ++i) budget.appraise(first_guess(0.97), 1, 1);
   EXPECT_GT(budget.prospects(16).gain, usual + 0.05);
-  for (int i = 0; i < 200; ++i) budget.appraise(Candidates(1), 1);
+  for (int i = 0; i < 200; ++i) budget.appraise(Candidates(1), 1, 1);
   EXPECT_LE(budget.prospects(2).gain, 1) << "roots without guesses are worth nothing";
   EXPECT_GT(budget.prospects(2).hope, 1.05) << "good ones would be";
+}
+
+TEST(Budget, LookupsAloneDoNotSayWhatANetworkIsWorth) {
+  Budget budget(linear_times(0.2), {.rows = 64, .drafters = 2, .networks = 0b10});
+  const double usual = budget.worth().mean();
+  for (int i = 0; i < 50; ++i) budget.appraise(Candidates(1), 0b01, 1);
+  EXPECT_EQ(budget.worth().mean(), usual);
+  for (int i = 0; i < 50; ++i) budget.appraise(Candidates(1), 0b11, 1);
+  EXPECT_LT(budget.worth().mean(), usual);
 }
 
 TEST(Budget, ThereIsNoHopeWhereNotEvenGoodGuessesWouldPay) {
@@ -293,13 +302,13 @@ TEST(Budget, ThereIsNoHopeWhereNotEvenGoodGuessesWouldPay) {
   EXPECT_LE(hope(0.5, 8), 1) << "8 of 4.5, and 8.8 of 5";
   EXPECT_LE(hope(0.9, 1), 1) << "1 of 1, and 1.8 of 1.9";
   EXPECT_LE(hope(0.02, 64), 1) << "there is no room";
-  const Budget with_head(linear_times(0.12), {.rows = 64, .networks = true});
+  const Budget with_head(linear_times(0.12), {.rows = 64, .networks = 1});
   EXPECT_GT(hope(0.12, 20), 1) << "20 of 3.28, and 36 of 5.68";
   EXPECT_LT(with_head.prospects(20).hope, 1) << "36 of 6.01 and more";
 }
 
 TEST(Budget, APassIsTakenForTheShareOfAStepThatItLatelyWas) {
-  Budget budget(linear_times(0.1), {.rows = 64, .networks = true});
+  Budget budget(linear_times(0.1), {.rows = 64, .networks = 1});
   budget.begin_round(winning(2));
   double now = 0, pass = 0;
   const SecondsClock clock = [&] { return now += pass / 2; };

@@ -36,14 +36,9 @@ ResidentChoice ResidentBudget::best(const Prices& prices) const {
   return best;
 }
 
-std::optional<double> ResidentBudget::expected_rate(std::span<const double> step_seconds, std::int64_t trees) const {
-  if (!knows(trees)) return std::nullopt;
-  return static_cast<double>(trees) * rate(chosen_, {step_seconds, trees, draft_seconds(trees, 1)});
-}
-
 // Levels for so many trees that were never had take what is usual.
-std::optional<double> ResidentBudget::likely_rate(std::span<const double> step_seconds, std::int64_t trees,
-                                                  double first_chance) const {
+std::optional<double> ResidentBudget::expected_rate(std::span<const double> step_seconds, std::int64_t trees,
+                                                    double first_chance) const {
   if (chances_.empty() || chances_[0].empty() || chances_[0][0] <= 0) return std::nullopt;
   const double usual = kUsualLevelShare * seconds_of_rows(step_seconds, trees);
   const Prices prices{step_seconds, trees, knows(trees) ? draft_seconds(trees, 1) : usual,

@@ -37,11 +37,10 @@ class ResidentBudget {
 
   // For a round of so many trees. step_seconds[n - 1]: of a step of n rows.
   ResidentChoice choose(std::span<const double> step_seconds, std::int64_t trees);
-  // The tokens per second of all trees of such a round, as it was chosen last; nothing: that is not known yet.
-  std::optional<double> expected_rate(std::span<const double> step_seconds, std::int64_t trees) const;
-  // Likewise, as it would be chosen now, if the best first guess had this chance by now.
-  std::optional<double> likely_rate(std::span<const double> step_seconds, std::int64_t trees,
-                                    double first_chance) const;
+  // The tokens per second of all trees of such a round, as it would be chosen, if the best first guess has this chance
+  // by now; nothing: that is not known yet.
+  std::optional<double> expected_rate(std::span<const double> step_seconds, std::int64_t trees,
+                                      double first_chance) const;
   // Of a round: the chances of all guesses in `depth` levels, of an answer that had room for them.
   void learn(const Candidates& candidates, const AcceptanceEstimate& chances, int depth);
   // A round of so many trees took so long beside its step.

@@ -10,7 +10,8 @@
 namespace espalier {
 namespace {
 
-constexpr int kProspectRounds = 8;  // after so many they are computed anew
+constexpr double kWorthLeaving = 1.25;  // the next round on the device begins with what it missed, which takes longer
+constexpr int kProspectRounds = 8;      // after so many they are computed anew
 constexpr int kScoutSpeaksFor = 4;  // or a company whose texts have turned would learn of it after hundreds of rounds
 
 StepTimes times_of(const ChosenBudget& chosen, const std::function<StepTimes()>& measure) {
@@ -91,7 +92,7 @@ Prospects RoundBudget::find_prospects(std::int64_t answers, DraftWay way) const 
   Prospects found = budget_->prospects(roots, kUsualLevelShare);
   if (!resident_) return found;
   const std::vector<double> seconds = step_seconds(budget_->round_context());
-  const std::optional<double> rate = resident_->likely_rate(seconds, answers, budget_->worth().mean());
+  const std::optional<double> rate = resident_->expected_rate(seconds, answers, budget_->worth().mean());
   if (rate) found.gain = *rate * seconds_of_rows(seconds, answers) / static_cast<double>(answers);
   return found;
 }
@@ -170,8 +171,9 @@ void RoundBudget::judge_resident(Answer& answer, std::int64_t trees, const Resid
 
 bool RoundBudget::prefers(std::span<Answer* const> answers) const {
   if (!resident_) return false;
-  const std::optional<double> on_device = resident_->expected_rate(budget_->step_seconds(), std::ssize(answers));
-  return on_device && budget_->rate(drafts_of(answers)) > *on_device;
+  const std::optional<double> on_device =
+      resident_->expected_rate(budget_->step_seconds(), std::ssize(answers), budget_->worth().mean());
+  return on_device && budget_->rate(drafts_of(answers)) > kWorthLeaving * *on_device;
 }
 
 void RoundBudget::observe_step(std::int64_t rows, std::int64_t context, double seconds) {
@@ -180,7 +182,8 @@ void RoundBudget::observe_step(std::int64_t rows, std::int64_t context, double s
 
 void RoundBudget::learn(const Answer& answer, std::span<const Visit> visits) {
   if (!chooses() || !answer.drafted) return;
-  if (answer.has_heard_enough()) budget_->appraise(*answer.candidates, scout_ == answer.id ? kScoutSpeaksFor : 1);
+  if (answer.has_heard_enough())
+    budget_->appraise(*answer.candidates, answer.asked, scout_ == answer.id ? kScoutSpeaksFor : 1);
   budget_->learn(*answer.candidates, visits);
   if (answer.passed_over) budget_->learn(*answer.passed_over, visits);
 }

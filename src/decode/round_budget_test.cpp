@@ -301,8 +301,8 @@ TEST_F(RoundBudgetTest, WhoReadsItsPromptIsCompany) {
 }
 
 TEST_F(RoundBudgetTest, RoundsOfTheHostAreDecidedApartFromThoseOfTheDevice) {
-  RoundBudget budget({.times = {{.rows = {1, 64}, .contexts = {64}, .seconds = {1, 1.2}}}},
-                     {.rows = 64, .networks = true}, clock_, never_measured);
+  RoundBudget budget({.times = {{.rows = {1, 64}, .contexts = {64}, .seconds = {1, 1.2}}}}, {.rows = 64, .networks = 1},
+                     clock_, never_measured);
   // Passes that the host drives take as long as the step.
   LevelBudget levels = budget.levels(1);
   begin(budget);
