@@ -21,22 +21,21 @@ struct EvenShare {
 // What a linear is, to whoever shares it out.
 struct SharedWork {
   int groups = 1, row_blocks = 1, strands = 1;
-  int least_width = 1, most_width = 1;
+  int most_width = 1;
   int quad_width = 4;  // groups that are multiplied together, all or none
   // Cycles of a strand of a product: to fetch it, for each group and for the rows; to multiply it, for each quad; to
-  // bring its sums to memory and back, for each group.
-  double fetch_group = 1, fetch_rows = 0, multiply_quad = 0, leave_group = 0;
+  // bring its sums to memory and back, for each group, and to wait for the others, once.
+  double fetch_group = 1, fetch_rows = 0, multiply_quad = 0, leave_group = 0, meet = 0;
 };
 
-inline EvenShare share_of_width(const SharedWork& work, int width, int processors) {
+// apart: strand by strand what does not go round
+inline EvenShare share_of_width(const SharedWork& work, int width, bool apart, int processors) {
   EvenShare share;
   share.width = width;
   share.row_blocks = work.row_blocks;
   share.strands = work.strands;
   share.products = (work.groups + width - 1) / width * work.row_blocks;
-  const int left = share.products % processors;
-  const bool strands_help = (left * work.strands + processors - 1) / processors < work.strands;
-  share.whole = strands_help ? share.products - left : share.products;
+  share.whole = apart ? share.products - share.products % processors : share.products;
   share.items = share.whole + (share.products - share.whole) * share.strands;
   return share;
 }
@@ -48,15 +47,16 @@ inline double cycles(const SharedWork& work, const EvenShare& share, int process
   const int quads = (share.width + work.quad_width - 1) / work.quad_width;
   const double strand = std::max(share.width * work.fetch_group + work.fetch_rows, quads * work.multiply_quad);
   const double apart = strand + share.width * work.leave_group;
-  return turns(share.whole) * share.strands * strand + turns(left * share.strands) * apart;
+  return turns(share.whole) * share.strands * strand + turns(left * share.strands) * apart + (left > 0 ? work.meet : 0);
 }
 
 inline EvenShare share_evenly(const SharedWork& work, int processors) {
-  EvenShare best = share_of_width(work, work.most_width, processors);
-  for (int width = work.most_width - 1; width >= work.least_width; --width) {
-    const EvenShare other = share_of_width(work, width, processors);
-    if (cycles(work, other, processors) < cycles(work, best, processors)) best = other;
-  }
+  EvenShare best = share_of_width(work, work.most_width, false, processors);
+  for (int width = work.most_width; width >= 1; --width)
+    for (const bool apart : {false, true}) {
+      const EvenShare other = share_of_width(work, width, apart, processors);
+      if (cycles(work, other, processors) < cycles(work, best, processors)) best = other;
+    }
   return best;
 }
 

@@ -30,29 +30,47 @@ struct FloatLinear : LinearParts {
   }
 };
 
-// Where a lane's sums of a group go.
+// Where a lane's sums of a group go: outputs g and g + 8, of tiles rows 2 t and 2 t + 1. As FloatLinear::store, for
+// many.
 class LaneOutputs {
  public:
-  __device__ LaneOutputs(const FloatLinear& call, int group, int lane)
-      : call_(call),
-        part_(call.part_of(group)),
-        n_(std::int64_t{group - part_.first_group} * kGroup + lane / 4),
-        column_(lane % 4 * 2) {}
+  __device__ LaneOutputs(const FloatLinear& call, int group, int lane) : rows_(call.rows), scales_(call.row_scales) {
+    const LinearParts::Part& part = call.part_of(group);
+    const std::int64_t n = std::int64_t{group - part.first_group} * kGroup + lane / 4, left = part.outputs - n;
+    column_ = lane % 4 * 2;
+    outputs_ = left > 8 ? 2 : left > 0 ? 1 : 0;
+    y_ = part.y + n, stride_ = part.y_stride;
+    added_to_ = part.added_to == nullptr ? nullptr : part.added_to + n, added_stride_ = part.added_stride;
+    has_bias_ = part.bias != nullptr;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) bias_[i] = has_bias_ && i < outputs_ ? part.bias[n + 8 * i] : 0.0f;
+  }
 
   __device__ void store(std::int64_t tile, const float (&sum)[4]) const {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const std::int64_t r = tile * kRowTile + column_ + i % 2, n = n_ + i / 2 * 8;
-      if (r < call_.rows && n < part_.outputs)
-        store_sum(part_, r, n, call_.row_scales == nullptr ? sum[i] : sum[i] * call_.row_scales[r]);
+    for (int column = 0; column < 2; ++column) {
+      const std::int64_t r = tile * kRowTile + column_ + column;
+      if (r >= rows_) return;
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        if (i >= outputs_) continue;
+        const float scaled = scales_ == nullptr ? sum[2 * i + column] : sum[2 * i + column] * scales_[r];
+        const float y = has_bias_ ? scaled + bias_[i] : scaled;
+        y_[r * stride_ + 8 * i] = y;
+        if (added_to_ == nullptr) continue;
+        float* const x = added_to_ + r * added_stride_ + 8 * i;
+        *x = *x + y;
+      }
     }
   }
 
  private:
-  const FloatLinear& call_;
-  const LinearParts::Part& part_;
-  std::int64_t n_;
-  int column_;
+  std::int64_t rows_, stride_, added_stride_;
+  const float* scales_;
+  float *y_, *added_to_;
+  float bias_[2];
+  bool has_bias_;
+  int column_, outputs_;
 };
 
 // linear_float_rows.cu: more than one row.

@@ -14,6 +14,12 @@
 namespace espalier::cuda {
 namespace {
 
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+constexpr bool kHasLargeBlocks = false;
+#else
+constexpr bool kHasLargeBlocks = true;
+#endif
+
 // slots: groups of a pass. stacks: warps that share a group, each with tiles of its own
 template <DType tag, int slot_count, int stack_count, int tile_count>
 struct PassShape {
@@ -116,7 +122,7 @@ __device__ void add_chunk(const BlockLinear& call, int chunk, const std::uint8_t
 }
 
 template <typename Shape>
-__global__ void __launch_bounds__(Shape::kThreads, 1) passes_kernel(const __grid_constant__ BlockLinear call) {
+__device__ void go_through_passes(const BlockLinear& call) {
   const int lane = static_cast<int>(threadIdx.x % kWarp), warp = static_cast<int>(threadIdx.x / kWarp);
   const int slot = warp % Shape::slots, stack = warp / Shape::slots;
   const PassStages<Shape> stages(call, warp, lane);
@@ -151,6 +157,15 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) passes_kernel(const __grid
     }
     if (++stage == Shape::kStages) stage = 0, ++round;
   }
+}
+
+// Code for cards without large blocks is empty.
+template <typename Shape>
+__global__ void __launch_bounds__(Shape::kThreads, 1) passes_kernel(const __grid_constant__ BlockLinear call) {
+  if constexpr (kHasLargeBlocks)
+    go_through_passes<Shape>(call);
+  else
+    __trap();
 }
 
 template <typename Shape>

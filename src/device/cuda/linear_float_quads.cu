@@ -181,7 +181,7 @@ auto with_tiles(int tiles, const Body& body) {
 // In cycles of a multiprocessor that gets 30 bytes in each.
 template <typename Shape>
 EvenShare share_of(Queue queue, const FloatLinear& call) {
-  constexpr double kBytes = 30, kOfPair = 100;
+  constexpr double kBytes = 30, kOfPair = 100, kOfMeeting = 1500;
   const double pairs = kFloatPairs * ((call.chunks + kStrands - 1) / kStrands);
   SharedWork work;
   work.groups = call.groups;
@@ -193,6 +193,7 @@ EvenShare share_of(Queue queue, const FloatLinear& call) {
   work.fetch_rows = pairs * (Shape::kRowBytes / kBytes + kOfPair);
   work.multiply_quad = pairs * 2 * Shape::terms * Shape::tiles * kRowTile / 2;
   work.leave_group = 2.0 * Shape::tiles * kWarp * sizeof(float4) / kBytes;
+  work.meet = kOfMeeting;
   return share_evenly(work, queue.processors);
 }
 

@@ -20,7 +20,7 @@ struct QuadLinearShape {
 // fewer chunks than strands, and products that are whole, apart, and both.
 constexpr QuadLinearShape kQuadShapes[] = {
     {2, 40, 640},   {8, 130, 520},  {9, 5, 130},    {16, 300, 641}, {17, 70, 1024}, {30, 40, 384}, {33, 100, 260},
-    {64, 400, 260}, {65, 210, 257}, {128, 40, 640}, {150, 70, 128}, {12, 700, 400}, {40, 16, 2600}};
+    {64, 200, 260}, {65, 210, 257}, {128, 40, 640}, {150, 70, 128}, {12, 600, 260}, {40, 16, 2600}};
 
 std::string name_of_quads(const testing::TestParamInfo<std::tuple<DType, Activations>>& info) {
   return std::string(name(std::get<0>(info.param))) + "_" +
@@ -49,8 +49,7 @@ class EmulatedQuads : public testing::TestWithParam<std::tuple<DType, Activation
     upload<float>(device, rows, x);
     upload<float>(device, biases, bias);
     const Projection projection{loaded.get(), bias, y};
-    for (int i = 0; i < 2; ++i)  // the second finds counts as the first has left them
-      device.linear(x, {&projection, 1});
+    device.linear(x, {&projection, 1});
     std::vector<float> result(static_cast<std::size_t>(shape.rows * shape.outputs));
     download<float>(device, y, result);
     return result;
@@ -80,7 +79,7 @@ TEST_P(EmulatedQuads, HaveTheBitsOfSingleWarps) {
 }
 
 // The work of a linear whose groups and rows take as long as memory brings them.
-cuda::SharedWork work_of(int groups, int row_blocks) {
+cuda::SharedWork quad_work(int groups, int row_blocks) {
   cuda::SharedWork work;
   work.groups = groups;
   work.row_blocks = row_blocks;
@@ -90,10 +89,10 @@ cuda::SharedWork work_of(int groups, int row_blocks) {
   return work;
 }
 
-TEST(EvenShare, EveryStrandOfEveryGroupIsOneItems) {
+TEST(EvenShare, EveryGroupIsInOneProductAndWholeOnesGoRoundEvenly) {
   for (const int groups : {1, 3, 12, 13, 100, 256, 384, 1600})
     for (const int row_blocks : {1, 2, 5}) {
-      const cuda::EvenShare share = cuda::share_evenly(work_of(groups, row_blocks), 132);
+      const cuda::EvenShare share = cuda::share_evenly(quad_work(groups, row_blocks), 132);
       EXPECT_GE(share.width * (share.products / row_blocks), groups);
       EXPECT_LT(share.width * (share.products / row_blocks - 1), groups);
       EXPECT_EQ(share.products % row_blocks, 0);
@@ -106,7 +105,7 @@ TEST(EvenShare, EveryStrandOfEveryGroupIsOneItems) {
 TEST(EvenShare, NobodyHasMuchMoreToDoThanOthers) {
   for (const int groups : {256, 384, 1600, 9472})
     for (const int row_blocks : {1, 4}) {
-      const cuda::EvenShare share = cuda::share_evenly(work_of(groups, row_blocks), 132);
+      const cuda::EvenShare share = cuda::share_evenly(quad_work(groups, row_blocks), 132);
       const int whole = (share.whole + 131) / 132 * 4, apart = ((share.products - share.whole) * 4 + 131) / 132;
       const double even = 4.0 * groups * row_blocks / 132;
       EXPECT_LT((whole + apart) * share.width, 1.12 * even) << groups << " groups, width " << share.width;
