@@ -92,12 +92,23 @@ inline void combine_sixteen(const PairTiles& pair, std::int64_t first, std::int6
   const auto exists = [&](std::int64_t t) { return pair.largest(first + t) > -kInfinity; };
   for (std::int64_t t = 0; t < count; ++t)
     if (exists(t)) denominator = __builtin_fmaf(weights[t], pair.denominator(first + t), denominator);
-  for (std::int64_t i = 0; i < pair.width; i += kPanel) {
-    F32 acc = load(sum + i);
-    for (std::int64_t t = 0; t < count; ++t)
-      if (exists(t)) acc = fma(broadcast(weights[t]), load(pair.of(first + t) + i), acc);
-    store(sum + i, acc);
-  }
+  const auto add_vectors = [&](std::int64_t i, auto vectors) {
+    constexpr int kVectors = decltype(vectors)::count;
+    F32 acc[kVectors];
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) acc[v] = load(sum + i + v * kPanel);
+    for (std::int64_t t = 0; t < count; ++t) {
+      if (!exists(t)) continue;
+      const F32 weight = broadcast(weights[t]);
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) acc[v] = fma(weight, load(pair.of(first + t) + i + v * kPanel), acc[v]);
+    }
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) store(sum + i + v * kPanel, acc[v]);
+  };
+  std::int64_t i = 0;
+  for (; i + 4 * kPanel <= pair.width; i += 4 * kPanel) add_vectors(i, Vectors<4>());
+  for (; i < pair.width; i += kPanel) add_vectors(i, Vectors<1>());
 }
 
 // One query head of one row: its tiles together, into `out`.

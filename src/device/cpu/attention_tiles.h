@@ -175,6 +175,41 @@ class NextTile {
   std::int64_t count_ = 0, fetched_ = 0;
 };
 
+// A vector that stays in a register (keep): elements of an array that are kept themselves would be stored as well.
+template <typename Vector>
+[[gnu::always_inline]] inline Vector kept(Vector a) {
+  keep(a);
+  return a;
+}
+
+// Keys or values of the next tile, as many as are computed meanwhile. Each part of this work fetches some of them, as
+// far apart as can be: a burst fills the queue of reads, and then everything waits.
+class SlotsAhead {
+ public:
+  // Those one tile behind `positions`, as far as rows see them.
+  template <typename Kv>
+  SlotsAhead(const HeadMemory<Kv>& memory, const TilePairs& pairs, const KeyRange& positions)
+      : bytes_(memory.dim * std::int64_t{sizeof(typename Kv::Stored)}) {
+    const std::int64_t first = positions.first + kTileKeys;
+    memory.for_each_run(first, smaller(positions.last + kTileKeys, pairs.end_of_context()),
+                        [&](std::int64_t, std::int64_t count, const typename Kv::Stored* at) {
+                          for (std::int64_t i = 0; i < count; ++i, at += memory.slot_size)
+                            slots_[size_++] = reinterpret_cast<const char*>(at);
+                        });
+  }
+
+  // Fetches a slot that is due; returns the next one of the part.
+  [[gnu::always_inline]] std::int64_t fetch(std::int64_t due, std::int64_t parts) const {
+    if (due < size_)
+      for (std::int64_t byte = 0; byte < bytes_; byte += 64) prefetch_far(slots_[due] + byte);
+    return due + parts;
+  }
+
+ private:
+  const char* slots_[kKeyChunk];
+  std::int64_t size_ = 0, bytes_;
+};
+
 // Fewer than a vector, filled up with zeros.
 template <typename Kv>
 inline F32 get_first(const typename Kv::Stored* from, std::int64_t n) {
@@ -197,6 +232,17 @@ inline void widen_positions(const HeadMemory<Kv>& memory, std::int64_t first, st
   memory.for_each_run(first, last, [&](std::int64_t, std::int64_t count, const typename Kv::Stored* from) {
     for (std::int64_t i = 0; i < count; ++i, from += memory.slot_size, to += attention_padded(memory.dim))
       widen<Kv>(from, memory.dim, to);
+  });
+}
+
+// The same of heads that fill vectors. kVectors: of a head, 0: it is not known.
+template <int kVectors, typename Kv>
+inline void widen_run(const HeadMemory<Kv>& memory, std::int64_t first, std::int64_t last, float* to) {
+  const std::int64_t dim = kVectors > 0 ? kVectors * kPanel : memory.dim;
+  memory.for_each_run(first, last, [&](std::int64_t, std::int64_t count, const typename Kv::Stored* from) {
+    for (std::int64_t i = 0; i < count; ++i, from += memory.slot_size, to += dim)
+#pragma GCC unroll 4
+      for (std::int64_t d = 0; d < dim; d += kPanel) store(to + d, Kv::get(from + d));
   });
 }
 

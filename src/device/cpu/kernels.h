@@ -92,8 +92,8 @@ static constexpr std::int64_t attention_sum_floats(std::int64_t dim) {
   return attention_padded(dim) + kPanel;
 }
 static constexpr std::int64_t attention_scratch_floats(std::int64_t dim, std::int64_t pairs) {
-  const std::int64_t lanes = (pairs + 7) / 8 * 8;  // where eight pairs fill a vector twice
-  return kKeyChunk * attention_padded(dim) + pairs * kScoreStride + lanes * (2 * dim + kScoreStride);
+  const std::int64_t lanes = (pairs + 7) / 8 * 8;  // eight pairs are turned together
+  return kKeyChunk * attention_padded(dim) + pairs * kScoreStride + lanes * (dim + kScoreStride);
 }
 
 // max over t = scale * x and the sum of exp(t - max), for log_sum_exp.

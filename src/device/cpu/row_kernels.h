@@ -8,21 +8,38 @@ namespace {
 
 constexpr float kInfinity = __builtin_inff();
 
-// base/math.h's exp_f32, operation by operation, where it does not overflow.
-[[gnu::always_inline]] inline F32 exp_below_88(F32 x) {
-  const F32 n = round_to_even(mul(x, broadcast(1.44269504f)));
-  F32 r = fma(n, broadcast(-0.693359375f), x);
-  r = fma(n, broadcast(2.12194440e-4f), r);
-  F32 p = broadcast(1.9875691500e-4f);
-  p = fma(p, r, broadcast(1.3981999507e-3f));
-  p = fma(p, r, broadcast(8.3334519073e-3f));
-  p = fma(p, r, broadcast(4.1665795894e-2f));
-  p = fma(p, r, broadcast(1.6666665459e-1f));
-  p = fma(p, r, broadcast(5.0000001201e-1f));
-  p = fma(p, mul(r, r), r);
-  p = add(p, broadcast(1.0f));
-  p = times_power_of_two(p, n);
-  return select(less(x, broadcast(-87.0f)), broadcast(0.0f), p);
+// base/math.h's exp_f32, operation by operation, where it does not overflow: of N vectors side by side, since each
+// operation waits for the one before.
+template <int N>
+[[gnu::always_inline]] inline void exp_below_88(F32 (&x)[N]) {
+  F32 n[N], r[N], p[N];
+  const auto horner = [&](float coefficient) __attribute__((always_inline)) {
+#pragma GCC unroll 8
+    for (int i = 0; i < N; ++i) p[i] = fma(p[i], r[i], broadcast(coefficient));
+  };
+#pragma GCC unroll 8
+  for (int i = 0; i < N; ++i) n[i] = round_to_even(mul(x[i], broadcast(1.44269504f)));
+#pragma GCC unroll 8
+  for (int i = 0; i < N; ++i) r[i] = fma(n[i], broadcast(-0.693359375f), x[i]);
+#pragma GCC unroll 8
+  for (int i = 0; i < N; ++i) r[i] = fma(n[i], broadcast(2.12194440e-4f), r[i]), p[i] = broadcast(1.9875691500e-4f);
+  horner(1.3981999507e-3f);
+  horner(8.3334519073e-3f);
+  horner(4.1665795894e-2f);
+  horner(1.6666665459e-1f);
+  horner(5.0000001201e-1f);
+#pragma GCC unroll 8
+  for (int i = 0; i < N; ++i) p[i] = fma(p[i], mul(r[i], r[i]), r[i]);
+#pragma GCC unroll 8
+  for (int i = 0; i < N; ++i) p[i] = times_power_of_two(add(p[i], broadcast(1.0f)), n[i]);
+#pragma GCC unroll 8
+  for (int i = 0; i < N; ++i) x[i] = select(less(x[i], broadcast(-87.0f)), broadcast(0.0f), p[i]);
+}
+
+inline F32 exp_below_88(F32 x) {
+  F32 one[1] = {x};
+  exp_below_88(one);
+  return one[0];
 }
 
 inline F32 exp_f32(F32 x) {

@@ -33,10 +33,10 @@ constexpr int kScoredPairs = 2;               // for so many rows and heads
 constexpr int kWeighedPairs = 2;              // rows and heads whose weighted sums of values run side by side,
 constexpr int kWeighedVectors = 2;            // so many vectors of each
 constexpr int kFewWeighed = 3;                // the same of few rows and heads
-constexpr int kLaneTwos = 1;                  // times two keys, side by side when rows and heads are lanes,
-constexpr int kLaneTwosOfOne = 2;             // and when they are eight,
-constexpr int kLanePairs = 6;                 // and rows and heads whose weighted sums of values run side by side then,
-constexpr int kLaneVectors = 1;               // so many vectors of each
+constexpr int kDotKeys[] = {2, 1, 1};  // when rows and heads are lanes: keys side by side for 1, 2, 3 vectors of these,
+constexpr int kTwosOfExp = 2;          // times two keys whose exponentials run side by side,
+constexpr int kLanePairs = 6;          // and rows and heads whose weighted sums of values run side by side then,
+constexpr int kLaneVectors = 1;        // so many vectors of each
 
 inline F32 load(const float* p) {
   return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)};
@@ -261,43 +261,55 @@ inline F32 add_halves_of_quarters(const F32 (&v)[4]) {
           add_halves_1(add_halves_2(v[0].high, v[1].high), add_halves_2(v[2].high, v[3].high))};
 }
 
-// Vectors that hold eight pairs for each of two keys: those for the first in the lower register.
-// Each pair's lanes of a query: element d of eight pairs at kOctetLanes * d.
-constexpr int kOctetLanes = 8;
-inline F32 load_octet(const float* p) {
-  const __m256 v = _mm256_loadu_ps(p);
-  return {v, v};
+inline F32 join(Eight first, Eight second) {
+  return {first.v, second.v};
 }
-// Four elements of eight queries, rows[0], rows[1], ... from `at` on.
-inline void turn_octet(const float* const (&rows)[8], std::int64_t at, float* to) {
-  __m256 v[4];
-  for (int r = 0; r < 4; ++r)
-    v[r] = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(rows[r] + at)), _mm_loadu_ps(rows[r + 4] + at), 1);
-  const __m256d low = _mm256_castps_pd(_mm256_unpacklo_ps(v[0], v[1])),
-                high = _mm256_castps_pd(_mm256_unpackhi_ps(v[0], v[1]));
-  const __m256d low2 = _mm256_castps_pd(_mm256_unpacklo_ps(v[2], v[3])),
-                high2 = _mm256_castps_pd(_mm256_unpackhi_ps(v[2], v[3]));
-  _mm256_storeu_ps(to, _mm256_castpd_ps(_mm256_unpacklo_pd(low, low2)));
-  _mm256_storeu_ps(to + 8, _mm256_castpd_ps(_mm256_unpackhi_pd(low, low2)));
-  _mm256_storeu_ps(to + 16, _mm256_castpd_ps(_mm256_unpacklo_pd(high, high2)));
-  _mm256_storeu_ps(to + 24, _mm256_castpd_ps(_mm256_unpackhi_pd(high, high2)));
+inline Eight first_eight(F32 a) {
+  return {a.low};
 }
-// Sixteen elements of two keys side by side; where element d of both lies; and such an element in the lanes of each
-// pair.
-inline void store_two_keys(float* p, F32 a, F32 b) {
-  store(p, a);
-  store(p + 16, b);
+inline Eight second_eight(F32 a) {
+  return {a.high};
 }
-inline int place_in_two_keys(int d) {
-  return d;
+
+// Two neighbouring lanes of dot16 for each of four pairs: those of pair p in lanes 2 p and 2 p + 1.
+using TwoLanes = Eight;
+constexpr int kPairsOfTwo = 4;
+inline TwoLanes load_twos(const float* p) {
+  return load_eight(p);
 }
-inline F32 broadcast_two_keys(const float* p) {
-  return {_mm256_broadcast_ss(p), _mm256_broadcast_ss(p + 16)};
+inline void store_twos(float* p, TwoLanes a) {
+  store_eight(p, a);
 }
-// Those of the first key and those of the second.
-inline void store_by_key(float* first, float* second, F32 a) {
-  _mm256_storeu_ps(first, a.low);
-  _mm256_storeu_ps(second, a.high);
+inline TwoLanes broadcast_two(const float* p) {
+  double two;
+  __builtin_memcpy(&two, p, sizeof two);
+  return {_mm256_castpd_ps(_mm256_set1_pd(two))};
+}
+inline TwoLanes mul(TwoLanes a, TwoLanes b) {
+  return {_mm256_mul_ps(a.v, b.v)};
+}
+inline TwoLanes fma(TwoLanes a, TwoLanes b, TwoLanes c) {
+  return {_mm256_fmadd_ps(a.v, b.v, c.v)};
+}
+inline void keep(TwoLanes& a) {
+  asm("" : "+x"(a.v));
+}
+// Four elements of each pair, rows[0], rows[1], ... from `at` on: two and two.
+inline void turn_twos(const float* const (&rows)[kPairsOfTwo], std::int64_t at, float* to) {
+  const auto two_rows = [&](int first) {
+    const __m256 v = _mm256_castps128_ps256(_mm_loadu_ps(rows[first] + at));
+    return _mm256_castps_pd(_mm256_insertf128_ps(v, _mm_loadu_ps(rows[first + 2] + at), 1));
+  };
+  const __m256d even = two_rows(0), odd = two_rows(1);
+  _mm256_storeu_ps(to, _mm256_castpd_ps(_mm256_unpacklo_pd(even, odd)));
+  _mm256_storeu_ps(to + 8, _mm256_castpd_ps(_mm256_unpackhi_pd(even, odd)));
+}
+// Each pair's two lanes added and multiplied by `scale`: a to `first`, b to `second`.
+inline void store_sums_of_two(float* first, float* second, TwoLanes a, TwoLanes b, float scale) {
+  const __m256 sums = _mm256_mul_ps(add_halves_1(a.v, b.v), _mm256_set1_ps(scale));
+  const __m256 v = _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(sums), 0xd8));
+  _mm_storeu_ps(first, _mm256_castps256_ps128(v));
+  _mm_storeu_ps(second, _mm256_extractf128_ps(v, 1));
 }
 
 inline F32 load_f16(const std::uint16_t* p) {

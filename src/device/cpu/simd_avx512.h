@@ -27,13 +27,13 @@ constexpr int kFloatPanels[] = {4, 4, 2, 2, 2, 2, 2, 2};  // panels side by side
 constexpr int kBlockPanels[] = {4, 4, 4, 2, 2, 1, 1, 1};  // and of block-quantised ones
 constexpr int kScoredGroups = 4;                          // of four keys each, side by side when many rows want scores,
 constexpr int kScoredPairs = 2;                           // for so many rows and heads
-constexpr int kWeighedPairs = 4;    // rows and heads whose weighted sums of values run side by side,
-constexpr int kWeighedVectors = 4;  // so many vectors of each
-constexpr int kFewWeighed = 4;      // the same of few rows and heads
-constexpr int kLaneTwos = 4;        // times two keys, side by side when rows and heads are lanes,
-constexpr int kLaneTwosOfOne = 4;   // and when they are eight,
-constexpr int kLanePairs = 6;       // and rows and heads whose weighted sums of values run side by side then,
-constexpr int kLaneVectors = 4;     // so many vectors of each
+constexpr int kWeighedPairs = 4;       // rows and heads whose weighted sums of values run side by side,
+constexpr int kWeighedVectors = 4;     // so many vectors of each
+constexpr int kFewWeighed = 4;         // the same of few rows and heads
+constexpr int kDotKeys[] = {4, 3, 2};  // when rows and heads are lanes: keys side by side for 1, 2, 3 vectors of these,
+constexpr int kTwosOfExp = 4;          // times two keys whose exponentials run side by side,
+constexpr int kLanePairs = 6;          // and rows and heads whose weighted sums of values run side by side then,
+constexpr int kLaneVectors = 4;        // so many vectors of each
 
 inline __mmask16 first_lanes(std::int64_t n) {
   return static_cast<__mmask16>((1u << n) - 1u);
@@ -234,48 +234,47 @@ inline F32 add_halves_of_quarters(const F32 (&v)[4]) {
   return {add_halves_1(add_halves_2(v[0].v, v[1].v), add_halves_2(v[2].v, v[3].v))};
 }
 
-// Vectors that hold eight pairs for each of two keys: pair p for the first of them in lane 2 p, for
-// the second in lane 2 p + 1.
-// Each pair's lanes of a query: element d of eight pairs at kOctetLanes * d.
-constexpr int kOctetLanes = 16;
-inline F32 load_octet(const float* p) {
+inline F32 join(Eight first, Eight second) {
+  return {_mm512_insertf32x8(_mm512_castps256_ps512(first.v), second.v, 1)};
+}
+inline Eight first_eight(F32 a) {
+  return {_mm512_castps512_ps256(a.v)};
+}
+inline Eight second_eight(F32 a) {
+  return {_mm512_extractf32x8_ps(a.v, 1)};
+}
+
+// Two neighbouring lanes of dot16 for each of eight pairs: those of pair p in lanes 2 p and 2 p + 1.
+using TwoLanes = F32;
+constexpr int kPairsOfTwo = 8;
+inline TwoLanes load_twos(const float* p) {
   return load(p);
 }
-// Four elements of eight queries, rows[0], rows[1], ... from `at` on.
-inline void turn_octet(const float* const (&rows)[8], std::int64_t at, float* to) {
-  const auto four_rows = [&](int first) {
-    __m512 v = _mm512_broadcast_f32x4(_mm_loadu_ps(rows[first] + at));
-    v = _mm512_insertf32x4(v, _mm_loadu_ps(rows[first + 2] + at), 1);
-    v = _mm512_insertf32x4(v, _mm_loadu_ps(rows[first + 4] + at), 2);
-    return _mm512_insertf32x4(v, _mm_loadu_ps(rows[first + 6] + at), 3);
-  };
-  const __m512 even = four_rows(0), odd = four_rows(1);
-  const auto twice = [](__m512 low, __m512 high, float* dims) {
-    const __m512d x = _mm512_castps_pd(low), y = _mm512_castps_pd(high);
-    _mm512_storeu_ps(dims, _mm512_castpd_ps(_mm512_unpacklo_pd(x, y)));
-    _mm512_storeu_ps(dims + 16, _mm512_castpd_ps(_mm512_unpackhi_pd(x, y)));
-  };
-  twice(_mm512_unpacklo_ps(even, even), _mm512_unpacklo_ps(odd, odd), to);
-  twice(_mm512_unpackhi_ps(even, even), _mm512_unpackhi_ps(odd, odd), to + 32);
+inline void store_twos(float* p, TwoLanes a) {
+  store(p, a);
 }
-// Sixteen elements of two keys side by side; where element d of both lies; and such an element in the lanes of each
-// pair.
-inline void store_two_keys(float* p, F32 a, F32 b) {
-  _mm512_storeu_ps(p, _mm512_unpacklo_ps(a.v, b.v));
-  _mm512_storeu_ps(p + 16, _mm512_unpackhi_ps(a.v, b.v));
-}
-inline int place_in_two_keys(int d) {
-  return (d & 12) + (d & 1) * 2 + (d & 2) * 8;
-}
-inline F32 broadcast_two_keys(const float* p) {
+inline TwoLanes broadcast_two(const float* p) {
   double two;
   __builtin_memcpy(&two, p, sizeof two);
   return {_mm512_castpd_ps(_mm512_set1_pd(two))};
 }
-// Those of the first key and those of the second.
-inline void store_by_key(float* first, float* second, F32 a) {
-  const __m512i lanes = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15);
-  const __m512 v = _mm512_permutexvar_ps(lanes, a.v);
+// Four elements of each pair, rows[0], rows[1], ... from `at` on: two and two.
+inline void turn_twos(const float* const (&rows)[kPairsOfTwo], std::int64_t at, float* to) {
+  const auto four_rows = [&](int first) {
+    __m512 v = _mm512_castps128_ps512(_mm_loadu_ps(rows[first] + at));
+    v = _mm512_insertf32x4(v, _mm_loadu_ps(rows[first + 2] + at), 1);
+    v = _mm512_insertf32x4(v, _mm_loadu_ps(rows[first + 4] + at), 2);
+    return _mm512_castps_pd(_mm512_insertf32x4(v, _mm_loadu_ps(rows[first + 6] + at), 3));
+  };
+  const __m512d even = four_rows(0), odd = four_rows(1);
+  _mm512_storeu_ps(to, _mm512_castpd_ps(_mm512_unpacklo_pd(even, odd)));
+  _mm512_storeu_ps(to + 16, _mm512_castpd_ps(_mm512_unpackhi_pd(even, odd)));
+}
+// Each pair's two lanes added and multiplied by `scale`: a to `first`, b to `second`.
+inline void store_sums_of_two(float* first, float* second, TwoLanes a, TwoLanes b, float scale) {
+  const __m512 sums = _mm512_mul_ps(add_halves_1(a.v, b.v), _mm512_set1_ps(scale));
+  const __m512i pairs = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7);
+  const __m512 v = _mm512_castpd_ps(_mm512_permutexvar_pd(pairs, _mm512_castps_pd(sums)));
   _mm256_storeu_ps(first, _mm512_castps512_ps256(v));
   _mm256_storeu_ps(second, _mm512_extractf32x8_ps(v, 1));
 }
