@@ -418,5 +418,32 @@ TEST(RestingAnswers, LeaveBlocksThatOthersReuseInFull) {
   }
 }
 
+// Among four guesses do not pay, and the one that is left at the end was not the one that found that out.
+TEST(RestingAnswers, WhoseHeadHeardNothingInCompanyDraftAloneAndSayTheSame) {
+  const auto device = make_cpu_device();
+  const Company company(*device, {"llama2"});
+  const TreeOptions tree{.nodes = 8, .depth = 3, .expand = 2};
+  const DecoderOptions options{.context = 250, .parallel = 4, .kv = {.check = true}, .invariants = true};
+  Speculation speculation{
+      tree, [&](KvCache& cache, int sequences) {
+        DrafterSet set;
+        set.push_back(std::make_unique<EagleDrafter>(
+            *company.eagle3_head, cache,
+            EagleDrafterOptions{.context = 250, .tree = tree, .sequences = sequences, .invariants = true}));
+        return set;
+      }};
+  speculation.budget = ChosenBudget{.times = StepTimes{.rows = {1, 64}, .contexts = {64}, .seconds = {1, 32.5}},
+                                    .clock = [] { return 0.0; }};
+  const Tokens text = {5, 9, 40, 77, 120, 33};
+  std::vector<GenerateRequest> requests;
+  for (std::int64_t tokens : {90, 12, 12, 12})
+    requests.push_back({.prompt = text, .options = {.max_tokens = tokens}, .cache = false});
+  Batch batch(company.teacher, options, speculation);
+  const std::vector<GenerateResult> results = batch.generate(requests);
+  EXPECT_EQ(results[0].tokens, Batch(company.teacher, {.context = 250}).generate(text, {.max_tokens = 90}).tokens);
+  EXPECT_GE(results[0].undrafted_rounds, 11) << "in company";
+  EXPECT_LT(results[0].undrafted_rounds, results[0].rounds()) << "alone";
+}
+
 }  // namespace
 }  // namespace espalier::testing

@@ -99,8 +99,9 @@ class DraftSequence {
   // last of them shall be computed once more, because its feature is all that is lacking.
   virtual bool reused(std::span<const std::int32_t> tokens) = 0;
   virtual void committed(const CommittedRows& rows) = 0;
-  // Nobody will ask it soon: what it would compute to be ready, it may leave out. It hears of everything all the same,
-  // and when it is asked again, or told that it will be, its guesses may know less of the text.
+  // Nobody will ask it soon: what it would compute to be ready, it may leave out; when it is asked again, or told that
+  // it will be, its guesses may know less of the text. Unless it needs every text it may hear nothing for a while, and
+  // then of all that was committed meanwhile by reused().
   virtual void rest(bool /*resting*/) {}
   // The first committed place that its memory lacks and may write in the next round.
   virtual std::int64_t lacks_from() const { return std::numeric_limits<std::int64_t>::max(); }
