@@ -8,9 +8,10 @@
 namespace espalier::cpu {
 namespace {
 
-constexpr std::int64_t kOctet = 8;      // pairs: scores have room for whole ones
-constexpr std::int64_t kLaneKeys = 48;  // widened at a time
-constexpr int kMostVectors = 3;         // of pairs, side by side
+constexpr std::int64_t kOctet = 8;                 // pairs: scores have room for whole ones
+constexpr std::int64_t kLaneKeys = 48;             // widened at a time
+constexpr int kMostVectors = 3;                    // of pairs, side by side,
+constexpr int kDotKeys[kMostVectors] = {4, 3, 2};  // with so many keys for 1, 2, 3 of them
 
 // What the pairs of a tile share: their queries turned, and their scores by key, which become weights.
 struct PairLanes {
@@ -69,7 +70,7 @@ struct LaneDots {
 #pragma GCC unroll 4
     for (int v = 0; v < V; ++v) {
       TwoLanes x = load_twos(q + (v * size + at) * kPairsOfTwo);
-      if constexpr (K > 1) keep(x);
+      keep(x);
 #pragma GCC unroll 4
       for (int k = 0; k < K; ++k)
         if constexpr (kFirst) {
@@ -83,10 +84,7 @@ struct LaneDots {
 #pragma GCC unroll 4
     for (int k = 0; k < K; ++k)
 #pragma GCC unroll 4
-      for (int v = 0; v < V; ++v) {
-        of[k][v] = add(of[k][v], others.of[k][v]);
-        if constexpr (K > 1) keep(of[k][v]);  // g++ would add later, and find no registers
-      }
+      for (int v = 0; v < V; ++v) of[k][v] = add(of[k][v], others.of[k][v]);
   }
   // Two lanes from `lane` on and those eight behind them, side by side, since each product waits for the one before.
   [[gnu::always_inline]] void sum_halves(const float* keys, const float* q, std::int64_t dim, int lane) {
@@ -105,14 +103,22 @@ struct LaneDots {
   [[gnu::always_inline]] void sum_quarters(const float* keys, const float* q, std::int64_t dim, int lane) {
     LaneDots others;
     sum_halves(keys, q, dim, lane);
+    wait_all();
     others.sum_halves(keys, q, dim, lane + 4);
     add_all(others);
   }
   [[gnu::always_inline]] void sum(const float* keys, const float* q, std::int64_t dim) {
     LaneDots others;
     sum_quarters(keys, q, dim, 0);
+    wait_all();
     others.sum_quarters(keys, q, dim, 2);
     add_all(others);
+  }
+  [[gnu::always_inline]] void wait_all() {
+#pragma GCC unroll 4
+    for (int k = 0; k < K; ++k)
+#pragma GCC unroll 4
+      for (int v = 0; v < V; ++v) wait(of[k][v]);
   }
 };
 
@@ -142,23 +148,19 @@ struct LaneScores {
   // A function of its own, so that nothing else wants registers.
   template <int kVectors, int V>
   [[gnu::noinline]] void score(const SlotsAhead& ahead, std::int64_t due, std::int64_t parts) const {
-    constexpr int K = kDotKeys[V - 1], kTimes = V == 2 || K % 2 == 0 ? 1 : 2;
-    for (std::int64_t key = 0; key < count; key += kTimes * K) {
-      LaneDots<kVectors, V, K> dots[kTimes];
-#pragma GCC unroll 2
-      for (int i = 0; i < kTimes; ++i) {
-        const float* some_q = q;
-        asm volatile("" : "+r"(some_q));  // else g++ keeps the queries for the next time, in memory
-        dots[i].sum(keys + (key + i * K) * dim, some_q, dim);
-      }
+    constexpr int K = kDotKeys[V - 1];
+    const float* some = keys;
+    for (std::int64_t key = 0; key < count; key += K, some += K * dim) {
+      LaneDots<kVectors, V, K> dots;
+      dots.sum(some, q, dim);
       if constexpr (V == 2) {
 #pragma GCC unroll 4
-        for (int k = 0; k < K; ++k) end(key + k, dots[0].of[k]);
+        for (int k = 0; k < K; ++k) end(key + k, dots.of[k]);
       } else {
 #pragma GCC unroll 4
-        for (int k = 0; k < kTimes * K; k += 2) end(key + k, dots[k / K].of[k % K], dots[(k + 1) / K].of[(k + 1) % K]);
+        for (int k = 0; k < K; k += 2) end(key + k, dots.of[k], dots.of[k + 1]);
       }
-      while (due < key + kTimes * K) due = ahead.fetch(due, parts);
+      while (due < key + K) due = ahead.fetch(due, parts);
     }
   }
 };

@@ -33,10 +33,9 @@ constexpr int kScoredPairs = 2;               // for so many rows and heads
 constexpr int kWeighedPairs = 2;              // rows and heads whose weighted sums of values run side by side,
 constexpr int kWeighedVectors = 2;            // so many vectors of each
 constexpr int kFewWeighed = 3;                // the same of few rows and heads
-constexpr int kDotKeys[] = {2, 1, 1};  // when rows and heads are lanes: keys side by side for 1, 2, 3 vectors of these,
-constexpr int kTwosOfExp = 2;          // times two keys whose exponentials run side by side,
-constexpr int kLanePairs = 6;          // and rows and heads whose weighted sums of values run side by side then,
-constexpr int kLaneVectors = 1;        // so many vectors of each
+constexpr int kTwosOfExp = 2;                 // times two keys whose exponentials run side by side,
+constexpr int kLanePairs = 6;                 // and rows and heads whose weighted sums of values run side by side then,
+constexpr int kLaneVectors = 1;               // so many vectors of each
 
 inline F32 load(const float* p) {
   return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)};
@@ -293,6 +292,10 @@ inline TwoLanes fma(TwoLanes a, TwoLanes b, TwoLanes c) {
 }
 inline void keep(TwoLanes& a) {
   asm("" : "+x"(a.v));
+}
+// Sixteen registers are too few for sums that wait for others.
+inline void wait(TwoLanes& a) {
+  asm("" : "+m"(a.v));
 }
 // Four elements of each pair, rows[0], rows[1], ... from `at` on: two and two.
 inline void turn_twos(const float* const (&rows)[kPairsOfTwo], std::int64_t at, float* to) {
