@@ -51,14 +51,17 @@ double StepCosts::between(std::size_t right, std::int64_t rows, Time time) const
 }
 
 // Every round asks for all of them, so numbers of rows that are launched as the same one are computed once, and columns
-// are not searched.
+// and buckets are walked along instead of searched.
 void StepCosts::fill(std::int64_t context, std::span<double> out) const {
   std::vector<double> column_times(columns_.size());
   for (std::size_t c = 0; c < column_times.size(); ++c) column_times[c] = measured_at(c, context) * factor(c);
   double highest = 0;
   std::size_t right = 1;
+  auto bucket = buckets_.begin();
   for (std::size_t i = 0; i < out.size();) {
-    const std::int64_t rows = launched_rows(static_cast<std::int64_t>(i) + 1);
+    const auto wanted = static_cast<std::int64_t>(i) + 1;
+    while (bucket != buckets_.end() && *bucket < wanted) ++bucket;
+    const std::int64_t rows = bucket == buckets_.end() ? wanted : *bucket;
     while (right < measured_.rows.size() && measured_.rows[right] < rows) ++right;
     highest = std::max(highest, between(right, rows, [&](std::size_t c) { return column_times[c]; }));
     for (const std::size_t end = std::min(out.size(), static_cast<std::size_t>(rows)); i < end; ++i) out[i] = highest;
