@@ -22,8 +22,9 @@ constexpr KvShape kShape{.layers = 2, .kv_heads = 1, .head_size = 4, .type = DTy
 // Sequences with an open branch each, whose blocks do not lie one behind the other.
 class Sequences {
  public:
-  Sequences(Device& device, RandomValues& random, std::int64_t count, std::int64_t rows)
-      : cache_(device, kShape, 4 * kColumns * kBlock) {
+  // padding: slots for padding rows, where it is to have the same as another device's.
+  Sequences(Device& device, RandomValues& random, std::int64_t count, std::int64_t rows, std::int64_t padding = 0)
+      : cache_(device, kShape, 4 * kColumns * kBlock, {.padding_slots = padding}) {
     std::vector<SequenceId> all;
     for (std::int64_t s = 0; s < count; ++s) {
       all.push_back(cache_.create());
@@ -169,19 +170,15 @@ TEST_P(RoundRowsConformance, CopyingByTheListsCommitsThePath) {
     const std::int64_t length = std::min(rows, deepest(trees) + 1);
     const std::uint64_t seed = static_cast<std::uint64_t>(random_.below(1 << 30));
     RandomValues same(seed), again(seed);
-    Sequences committed(*host_, same, count, rows), moved(device, again, count, rows);
+    Sequences committed(*host_, same, count, rows, most_padding(device)), moved(device, again, count, rows);
     const std::int64_t slots = committed.cache().tables().block_count() * kBlock;
-    // Behind them a device may have some for padding rows.
-    const auto slots_of = [&](const View& all) {
-      return all.reshaped({all.elements() / kShape.head_size, kShape.head_size});
-    };
     std::vector<std::vector<float>> contents;
     for (std::int64_t layer = 0; layer < kShape.layers; ++layer)
       for (int kv = 0; kv < 2; ++kv) {
         const auto& values = contents.emplace_back(random_.values(slots * kShape.head_size));
         const auto view = [&](Sequences& of) {
           const KvViews& views = of.cache().memory().layer(layer);
-          return slots_of(kv == 0 ? views.k : views.v).rows(0, slots);
+          return kv == 0 ? views.k : views.v;
         };
         upload<float>(*host_, values, view(committed));
         upload<float>(device, values, view(moved));
@@ -224,7 +221,7 @@ TEST_P(RoundRowsConformance, CopyingByTheListsCommitsThePath) {
         for (const std::int32_t slot : targets) {
           const auto read = [&](Device& on, const KvViews& views) {
             std::vector<float> values(static_cast<std::size_t>(kShape.head_size));
-            download<float>(on, slots_of(views.v).rows(slot, 1), values);
+            download<float>(on, views.v.reshaped({slots, kShape.head_size}).rows(slot, 1), values);
             return values;
           };
           ASSERT_EQ(read(device, layers[static_cast<std::size_t>(layer)]),
