@@ -110,10 +110,10 @@ __device__ void wait_for_sums(QuadSums<tiles>& sum) {
 #define ESPALIER_SUMS_4 ESPALIER_SUMS_2 ", %8, %9, %10, %11, %12, %13, %14, %15"
 #define ESPALIER_SUMS_8 \
   ESPALIER_SUMS_4 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-#define ESPALIER_SUMS_16                                                                      \
-  ESPALIER_SUMS_8                                                                             \
-      ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48" \
-      ", %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define ESPALIER_SUMS_16                                                                  \
+  ESPALIER_SUMS_8                                                                         \
+  ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48" \
+  ", %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 // others: the operands behind the sums, weights and rows
 #define ESPALIER_MULTIPLY_QUAD(count, shape, type, others)                                                \
   asm volatile(                                                                                           \
