@@ -27,7 +27,6 @@ void CompanyDrafting::decide(std::int64_t answers, DraftWay way, const Prospects
 }
 
 // Where it may soon pay, drafters that are ready stay so.
-
 Hearing CompanyDrafting::hearing() const {
   if (own().pays) return Hearing::everybody;
   return prospects_.gain > 1 ? Hearing::as_before : Hearing::scout;
