@@ -1,12 +1,16 @@
-// What the default drafts cost, counted instead of timed, because a busy machine's times say nothing of one percent:
-// answers of the default model with its head, N at once, without drafts and with `--draft auto`. Each product of
-// weights takes the share of a step that its weights are of the teacher's, in a step of as many rows; steps take what
-// they took in one quiet minute. The batch reads the same clock, so it decides as it would on such a machine. The
-// tokens of both must be equal. From the repository's root:
-//   build/bin/bench_drafting_work [cpu|gpu] [prompts] [tokens] [N]...
-// cpu: two AVX-512 cores. gpu: rounds stay on the device, whose rows are cheap and which is dear to wait for.
+// What the default drafts cost: answers of the default model with its head, N at once, without drafts and with
+// `--draft auto`, in one process, a step of these and a step of those in turn, so that a machine that is slower for a
+// second is so for both. The tokens of both must be equal. From the repository's root:
+//   build/bin/bench_drafting_work [here|cpu|gpu] [prompts] [tokens] [N]...
+// here: timed. cpu, gpu: counted, because a busy machine's times say little of one percent. Each product of weights
+// then takes the share of a step that its weights are of the teacher's, in a step of as many rows; steps take what they
+// took in one quiet minute. The batch reads the same clock, so it decides as it would on such a machine. cpu: two
+// AVX-512 cores. gpu: rounds stay on the device, whose rows are cheap and which is dear to wait for.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
@@ -35,6 +39,7 @@ struct Machine {
   StepTimes steps;
   double wait = 0, copy = 0, round_op = 0;  // seconds of a wait for the device, and of ops beside products
   RoundRoute route = RoundRoute::host;
+  bool counts = true;  // false: by the clock on the wall, and steps are measured
 };
 
 Machine two_cores() {
@@ -55,13 +60,20 @@ Machine gpu() {
           .route = RoundRoute::device};
 }
 
+// Where the default drafts are timed: steps as of two cores until they are measured.
+Machine here() {
+  Machine machine = two_cores();
+  machine.counts = false;
+  return machine;
+}
+
 // A device whose clock goes on by the work that it is asked for.
 class PricedDevice final : public PassingDevice {
  public:
   PricedDevice(std::unique_ptr<Device> inner, const Machine& machine)
       : PassingDevice(*inner), owned_(std::move(inner)), machine_(machine), costs_(machine.steps, {}) {}
 
-  double seconds() const { return seconds_; }
+  double seconds() const { return machine_.counts ? seconds_ : steady_seconds(); }
   double products() const { return products_; }  // of an input's element and a weight, for one row
   // From now on a step of a teacher with so many is one of the machine's.
   void be_of(double teacher) { teacher_ = teacher; }
@@ -124,13 +136,14 @@ class PricedEngine {
   const OpenEngine& engine() const { return engine_; }
   const PricedDevice& device() const { return *device_; }
 
-  Batch batch(const Drafting& drafting, int conversations) const {
+  Batch batch(const Drafting& drafting, int conversations) {
     DecoderOptions options = engine_.decoder;
     options.parallel = conversations;
     if (!drafting.drafters().empty()) options.round_route = machine_.route;
     Speculation speculation = drafting.speculation(conversations);
-    speculation.budget = ChosenBudget{
-        .cuts = drafting.chooses_nodes(), .times = machine_.steps, .clock = [this] { return device_->seconds(); }};
+    speculation.budget = ChosenBudget{.cuts = drafting.chooses_nodes(), .clock = [this] { return device_->seconds(); }};
+    if (machine_.counts || measured_) speculation.budget->times = machine_.steps;
+    speculation.budget->on_measured = [this](const StepTimes& times) { machine_.steps = times, measured_ = true; };
     return Batch(*engine_.model, options, speculation);
   }
 
@@ -139,42 +152,78 @@ class PricedEngine {
   Listener listener_;
   OpenEngine engine_;
   PricedDevice* device_ = nullptr;
-};
-
-struct Work {
-  double seconds = 0;
-  std::int64_t tokens = 0, rounds = 0, drafted = 0, steps = 0, resident = 0;
-  std::vector<std::vector<std::int32_t>> texts;
-
-  double per_token() const { return seconds / static_cast<double>(tokens); }
+  bool measured_ = false;
 };
 
 // All prompts, so many at once: the next one joins when one has ended.
-Work answer_all(const PricedEngine& priced, const Drafting& drafting, std::span<const std::vector<TokenId>> prompts,
-                std::int64_t tokens, int at_once) {
-  Batch batch = priced.batch(drafting, at_once);
-  Work work{.texts = std::vector<std::vector<std::int32_t>>(prompts.size())};
-  const double begin = priced.device().seconds();
-  std::size_t next = 0;
-  const auto join = [&] {
-    const std::size_t own = next++;
-    GenerateRequest request{.prompt = prompts[own], .options = {.max_tokens = tokens}};
-    request.events.on_end = [&work, own](const AnswerEnd& end) {
-      work.texts[own] = end.result.tokens;
-      work.tokens += std::ssize(end.result.tokens);
-      work.rounds += end.result.rounds();
-      work.drafted += end.result.rounds() - end.result.undrafted_rounds;
-    };
-    batch.submit(request);
-  };
-  while (next < prompts.size() || batch.running() + batch.waiting() > 0) {
-    while (next < prompts.size() && batch.running() + batch.waiting() < at_once) join();
-    batch.step();
+class Company {
+ public:
+  Company(PricedEngine& priced, const Drafting& drafting, std::span<const std::vector<TokenId>> prompts,
+          std::int64_t tokens, int at_once)
+      : device_(priced.device()),
+        batch_(priced.batch(drafting, at_once)),
+        prompts_(prompts),
+        wanted_(tokens),
+        at_once_(at_once),
+        texts_(prompts.size()) {}
+
+  bool has_ended() const { return next_ == prompts_.size() && batch_.running() + batch_.waiting() == 0; }
+  void step() {
+    const double begin = device_.seconds();
+    while (next_ < prompts_.size() && batch_.running() + batch_.waiting() < at_once_) join();
+    batch_.step();
+    seconds_ += device_.seconds() - begin;
   }
-  work.seconds = priced.device().seconds() - begin;
-  work.steps = batch.statistics().steps;
-  work.resident = batch.statistics().resident_steps;
-  return work;
+
+  double seconds() const { return seconds_; }
+  double tokens() const { return static_cast<double>(batch_.statistics().answer_tokens); }
+  double seconds_per_token() const { return seconds_ / tokens(); }
+  double tokens_per_round() const { return tokens() / static_cast<double>(rounds_); }
+  double drafted_share() const { return static_cast<double>(drafted_) / static_cast<double>(rounds_); }
+  double resident_share() const {
+    return static_cast<double>(batch_.statistics().resident_steps) / static_cast<double>(batch_.statistics().steps);
+  }
+  const std::vector<std::vector<std::int32_t>>& texts() const { return texts_; }
+
+ private:
+  void join() {
+    const std::size_t own = next_++;
+    GenerateRequest request{.prompt = prompts_[own], .options = {.max_tokens = wanted_}};
+    request.events.on_end = [this, own](const AnswerEnd& end) {
+      texts_[own] = end.result.tokens;
+      rounds_ += end.result.rounds();
+      drafted_ += end.result.rounds() - end.result.undrafted_rounds;
+    };
+    batch_.submit(request);
+  }
+
+  const PricedDevice& device_;
+  Batch batch_;
+  std::span<const std::vector<TokenId>> prompts_;
+  std::int64_t wanted_;
+  int at_once_;
+  double seconds_ = 0;
+  std::size_t next_ = 0;
+  std::int64_t rounds_ = 0, drafted_ = 0;
+  std::vector<std::vector<std::int32_t>> texts_;
+};
+
+// Whoever has fewer tokens is next. Returns the quartiles of what a token took with drafts over what it took without,
+// stretch by stretch.
+std::array<double, 2> run_in_turn(Company& plain, Company& drafted, double stretch) {
+  std::vector<double> ratios;
+  std::array<double, 4> begin = {};  // of the stretch: seconds and tokens of both
+  while (!plain.has_ended() || !drafted.has_ended()) {
+    const bool is_plain = drafted.has_ended() || (!plain.has_ended() && plain.tokens() <= drafted.tokens());
+    (is_plain ? plain : drafted).step();
+    const double without = plain.tokens() - begin[1], with = drafted.tokens() - begin[3];
+    if (std::min(without, with) < stretch) continue;
+    ratios.push_back((drafted.seconds() - begin[2]) / with / ((plain.seconds() - begin[0]) / without));
+    begin = {plain.seconds(), plain.tokens(), drafted.seconds(), drafted.tokens()};
+  }
+  if (ratios.empty()) return {1, 1};
+  std::ranges::sort(ratios);
+  return {ratios[ratios.size() / 4], ratios[ratios.size() * 3 / 4]};
 }
 
 std::vector<std::vector<TokenId>> read_prompts(const PricedEngine& priced, std::size_t count) {
@@ -192,26 +241,26 @@ int main(int argc, char** argv) {
   using namespace espalier;
   const auto number = [&](int at, int otherwise) { return argc > at ? std::atoi(argv[at]) : otherwise; };
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
-  const bool on_gpu = argc > 1 && std::string_view(argv[1]) == "gpu";
+  const std::string_view machine = argc > 1 ? argv[1] : "cpu";
   std::vector<int> sizes;
   for (int i = 4; i < argc; ++i) sizes.push_back(std::atoi(argv[i]));
   if (sizes.empty()) sizes = {1, 2, 4, 8, 16};
-  const PricedEngine priced(on_gpu ? gpu() : two_cores());
+  PricedEngine priced(machine == "here" ? here() : machine == "gpu" ? gpu() : two_cores());
   const Places& places = priced.engine().places;
   const Drafting none(plan_drafting({.draft = "none"}, places), priced.engine(), 0);
   const Drafting automatic(plan_drafting({}, places), priced.engine(), 0);
   const auto prompts = read_prompts(priced, static_cast<std::size_t>(number(2, 32)));
-  fmt::print("{} prompts, {} tokens each, drafts of {}\n", prompts.size(), number(3, 64), automatic.name());
+  const int tokens = number(3, 64);
+  fmt::print("{} prompts, {} tokens each, drafts of {}\n", prompts.size(), tokens, automatic.name());
   for (const int at_once : sizes) {
-    const Work plain = answer_all(priced, none, prompts, number(3, 64), at_once);
-    const Work drafted = answer_all(priced, automatic, prompts, number(3, 64), at_once);
-    check(plain.texts == drafted.texts, "{} at once: other tokens with drafts", at_once);
+    Company plain(priced, none, prompts, tokens, at_once), drafted(priced, automatic, prompts, tokens, at_once);
+    const auto [low, high] = run_in_turn(plain, drafted, static_cast<double>(tokens) * at_once);
+    check(plain.texts() == drafted.texts(), "{} at once: other tokens with drafts", at_once);
     fmt::print(
-        "{} at once: none {:.3f} ms a token, auto {:.3f} ms, {:.3f} of the work; {:.2f} tokens a round, {:.0f} % "
-        "of rounds drafted, {:.0f} % of steps on the device\n",
-        at_once, 1e3 * plain.per_token(), 1e3 * drafted.per_token(), drafted.per_token() / plain.per_token(),
-        static_cast<double>(drafted.tokens) / static_cast<double>(drafted.rounds),
-        100 * static_cast<double>(drafted.drafted) / static_cast<double>(drafted.rounds),
-        100 * static_cast<double>(drafted.resident) / static_cast<double>(drafted.steps));
+        "{} at once: none {:.3f} ms a token, auto {:.3f} ms, {:.3f} of it (quartiles {:.3f} to {:.3f}); {:.2f} tokens "
+        "a round, {:.0f} % of rounds drafted, {:.0f} % of steps on the device\n",
+        at_once, 1e3 * plain.seconds_per_token(), 1e3 * drafted.seconds_per_token(),
+        drafted.seconds_per_token() / plain.seconds_per_token(), low, high, drafted.tokens_per_round(),
+        100 * drafted.drafted_share(), 100 * drafted.resident_share());
   }
 }

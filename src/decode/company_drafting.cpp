@@ -6,7 +6,8 @@
 namespace espalier {
 namespace {
 
-constexpr double kHopelessProbeShare = Patience::kProbeShare / 2;
+// Who finds out for others costs the time of all of them.
+constexpr double kScoutShare = Patience::kProbeShare / 2, kHopelessShare = kScoutShare / 2;
 
 }  // namespace
 
@@ -33,7 +34,7 @@ Hearing CompanyDrafting::hearing() const {
 }
 
 void CompanyDrafting::settle_scout(const DraftOutcome& outcome) {
-  settle(size().scout, outcome, prospects_.hope < kLeastGain ? kHopelessProbeShare : Patience::kProbeShare);
+  settle(size().scout, outcome, prospects_.hope < kLeastGain ? kHopelessShare : kScoutShare);
 }
 
 // As one of them who has his share of the tokens, and waits as long as all.

@@ -77,8 +77,8 @@ TEST(CompanyDrafting, WhatIsPromisedAndNotKeptIsProbedEverMoreRarely) {
   EXPECT_TRUE(company.rests());
 }
 
-TEST(CompanyDrafting, AScoutCostsOnePercentAndWithoutHopeHalfOfThat) {
-  for (const auto& [prospects, share] : {std::pair(kPoor, 0.01), std::pair(kHopeless, 0.005)}) {
+TEST(CompanyDrafting, AScoutCostsHalfAPercentAndWithoutHopeHalfOfThat) {
+  for (const auto& [prospects, share] : {std::pair(kPoor, 0.005), std::pair(kHopeless, 0.0025)}) {
     CompanyDrafting company;
     company.decide(4, kHost, prospects);
     scouted(company, 1000, 0.2);
