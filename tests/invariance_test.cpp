@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
+#include <cstring>
 #include <map>
 #include <random>
 #include <span>
@@ -37,11 +39,16 @@ std::vector<std::int32_t> random_tokens(std::size_t count, std::int64_t vocabula
   return tokens;
 }
 
+// std::equal takes bytes one by one, which here is a tenth of the time.
+template <typename T>
+bool same_bytes(std::span<const T> a, std::span<const T> b) {
+  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size_bytes()) == 0);
+}
+
 void expect_equal_bits(const ForwardRun& a, const ForwardRun& b) {
-  const auto bits = [](const std::vector<float>& values) { return std::as_bytes(std::span(values)); };
-  EXPECT_TRUE(std::ranges::equal(bits(a.logits), bits(b.logits))) << "logits differ";
-  EXPECT_TRUE(std::ranges::equal(bits(a.hidden), bits(b.hidden))) << "hidden states differ";
-  EXPECT_TRUE(std::ranges::equal(a.kv, b.kv)) << "KV differs";
+  EXPECT_TRUE(same_bytes<float>(a.logits, b.logits)) << "logits differ";
+  EXPECT_TRUE(same_bytes<float>(a.hidden, b.hidden)) << "hidden states differ";
+  EXPECT_TRUE(same_bytes<std::byte>(a.kv, b.kv)) << "KV differs";
 }
 
 struct InvarianceCase {
@@ -183,8 +190,7 @@ TEST_P(Invariance, SeveralSequencesInOneStepGiveTheBitsOfEachAlone) {
       if (rows[r].sequence == joined.branch->id())
         together.insert(together.end(), logits.begin() + static_cast<std::ptrdiff_t>(r) * vocabulary,
                         logits.begin() + static_cast<std::ptrdiff_t>(r + 1) * vocabulary);
-    EXPECT_TRUE(std::ranges::equal(std::as_bytes(std::span(together)),
-                                   std::as_bytes(std::span(alone.logits).last(together.size()))));
+    EXPECT_TRUE(same_bytes<float>(together, std::span(alone.logits).last(together.size())));
     EXPECT_EQ(read_kv(*device, cache, joined.branch->id(), std::ssize(joined.text)), alone.kv);
   }
 }

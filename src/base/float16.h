@@ -7,15 +7,13 @@
 
 namespace espalier {
 
+// Without branches, so that loops over it are vectors.
 static inline float f16_to_f32(std::uint16_t half) {
   const std::uint32_t sign = static_cast<std::uint32_t>(half & 0x8000u) << 16;
-  const std::uint32_t exponent = (half >> 10) & 0x1fu;
-  const std::uint32_t mantissa = half & 0x3ffu;
-  if (exponent == 0x1f) return std::bit_cast<float>(sign | 0x7f800000u | mantissa << 13);
-  if (exponent != 0) return std::bit_cast<float>(sign | (exponent + 112) << 23 | mantissa << 13);
-  // Zero or subnormal: mantissa * 2^-24 is exact in float.
-  const float magnitude = static_cast<float>(mantissa) * 0x1p-24f;
-  return std::bit_cast<float>(sign | std::bit_cast<std::uint32_t>(magnitude));
+  const std::uint32_t magnitude = static_cast<std::uint32_t>(half & 0x7fffu) << 13;
+  const float tiny = static_cast<float>(static_cast<std::int32_t>(half & 0x3ffu)) * 0x1p-24f;  // exact
+  const std::uint32_t finite = magnitude < 0x00800000u ? std::bit_cast<std::uint32_t>(tiny) : magnitude + 0x38000000u;
+  return std::bit_cast<float>(sign | (magnitude < 0x0f800000u ? finite : magnitude | 0x7f800000u));
 }
 
 static inline std::uint16_t f32_to_f16(float value) {

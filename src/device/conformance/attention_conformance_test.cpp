@@ -3,9 +3,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
+#include <map>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "base/testing/sanitized.h"
@@ -14,6 +17,26 @@
 
 namespace espalier {
 namespace {
+
+// A call, and the reference device's answer to it.
+struct JudgedScenario {
+  AttentionScenario scenario;
+  std::vector<float> expected;
+};
+
+AttentionScenario with_nan_and_infinity(AttentionScenario scenario) {
+  const float infinity = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+  RandomValues random(201);
+  for (std::vector<float>& keys : scenario.k)
+    for (float& x : keys)
+      if (random.one_in(400)) x = random.one_in(2) ? infinity : random.one_in(2) ? -infinity : nan;
+  for (std::vector<float>& values : scenario.v)
+    for (float& x : values)
+      if (random.one_in(200)) x = random.one_in(2) ? infinity : nan;
+  for (float& x : scenario.query)
+    if (random.one_in(40)) x *= 1e30f;  // scores far apart, overflowing ones too
+  return scenario;
+}
 
 class AttentionConformance : public testing::TestWithParam<std::tuple<DeviceUnderTest, DType>> {
  protected:
@@ -26,6 +49,18 @@ class AttentionConformance : public testing::TestWithParam<std::tuple<DeviceUnde
   std::vector<double> bounds(const AttentionScenario& scenario) const {
     if (test_.exact()) return {};
     return attention_bounds(scenario, type(), 1.0f / std::sqrt(static_cast<float>(scenario.shape.dim)));
+  }
+
+  // The same for all devices, and computed once.
+  template <typename Change = std::identity>
+  const JudgedScenario& judged(const ScenarioShape& shape, std::uint64_t seed, Change change = {}) {
+    static std::map<std::tuple<bool, DType, std::uint64_t>, JudgedScenario> all;
+    const auto key = std::tuple(test_.has_buckets(), type(), seed);
+    const auto found = all.find(key);
+    if (found != all.end() && found->second.scenario.shape == shape) return found->second;
+    AttentionScenario scenario = change(AttentionScenario(shape, seed));
+    std::vector<float> expected = run_attention(test_.judge(), scenario, type(), AttentionForm::lists, 1);
+    return all.insert_or_assign(key, JudgedScenario{std::move(scenario), std::move(expected)}).first->second;
   }
 
   std::vector<ScenarioShape> shapes() const {
@@ -114,8 +149,7 @@ TEST_P(AttentionConformance, AllFormsGiveTheBitsOfTheReferenceListsWhereverTheBl
   for (const ScenarioShape& shape : shapes())
     for (int repeat = 0; repeat < (kSanitized ? 1 : 2); ++repeat) {
       SCOPED_TRACE(testing::Message() << shape.rows << " rows, block size " << shape.block_size << ", seed " << ++seed);
-      const AttentionScenario scenario(shape, seed);
-      const std::vector<float> expected = run_attention(test_.judge(), scenario, type(), AttentionForm::lists, 1);
+      const auto& [scenario, expected] = judged(shape, seed);
       ASSERT_TRUE(std::ranges::all_of(expected, [](float x) { return std::isfinite(x); }));
       for (AttentionForm form : forms())
         test_.expect_close(run_attention(test_.tested(), scenario, type(), form, ++placement), expected,
@@ -158,19 +192,9 @@ TEST_P(AttentionConformance, ARowComputedAloneGivesTheSameBits) {
 
 TEST_P(AttentionConformance, NanAndInfinityInKeysValuesAndQueries) {
   if (test_.tested().multiplies_hidden_keys()) GTEST_SKIP() << "needs finite numbers in all of its memory";
-  const float infinity = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+  std::uint64_t seed = 200;
   for (const ScenarioShape& shape : shapes()) {
-    AttentionScenario scenario(shape, 200);
-    RandomValues random(201);
-    for (std::vector<float>& keys : scenario.k)
-      for (float& x : keys)
-        if (random.one_in(400)) x = random.one_in(2) ? infinity : random.one_in(2) ? -infinity : nan;
-    for (std::vector<float>& values : scenario.v)
-      for (float& x : values)
-        if (random.one_in(200)) x = random.one_in(2) ? infinity : nan;
-    for (float& x : scenario.query)
-      if (random.one_in(40)) x *= 1e30f;  // scores far apart, overflowing ones too
-    const std::vector<float> expected = run_attention(test_.judge(), scenario, type(), AttentionForm::lists, 1);
+    const auto& [scenario, expected] = judged(shape, ++seed, with_nan_and_infinity);
     for (AttentionForm form : forms())
       expect_same_bits(run_attention(test_.tested(), scenario, type(), form, 5), expected);
   }

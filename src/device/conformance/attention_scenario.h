@@ -23,6 +23,8 @@ struct ScenarioShape {
   std::int64_t group = 3;  // query heads per kv head
   std::int64_t dim = 16;
   std::int64_t heads() const { return kv_heads * group; }
+
+  bool operator==(const ScenarioShape&) const = default;
 };
 
 // One row, in logical positions of its sequence.

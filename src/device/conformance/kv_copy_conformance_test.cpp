@@ -64,9 +64,7 @@ class KvCopyConformance : public testing::TestWithParam<std::tuple<DeviceUnderTe
 
   // Any bits will do, NaN and infinity among them: nothing is computed.
   std::vector<std::uint8_t> random_slots(const KvCopyShape& shape) {
-    std::vector<std::uint8_t> bytes(static_cast<std::size_t>(shape.slots() * bytes_per_slot(shape)));
-    for (std::uint8_t& byte : bytes) byte = static_cast<std::uint8_t>(random_.below(256));
-    return bytes;
+    return random_.bytes(shape.slots() * bytes_per_slot(shape));
   }
   std::int64_t bytes_per_slot(const KvCopyShape& shape) const { return row_bytes(type(), shape.width()); }
 

@@ -1,7 +1,7 @@
 #include "device/conformance/random_values.h"
 
-#include <cmath>
 #include <cstring>
+#include <iterator>
 #include <numeric>
 #include <utility>
 
@@ -34,13 +34,20 @@ ScaleOffsets scale_offsets(DType type) {
 }  // namespace
 
 float RandomValues::value() {
-  const float unit = static_cast<float>(bits_() >> 40) * 0x1p-23f - 1.0f;  // [-1, 1)
-  return std::ldexp(unit, static_cast<int>(between(-4, 2)));
+  const float unit = static_cast<float>(bits() >> 40) * 0x1p-23f - 1.0f;  // [-1, 1)
+  static constexpr float kMagnitudes[] = {0x1p-4f, 0x1p-3f, 0x1p-2f, 0x1p-1f, 1, 2, 4};
+  return unit * kMagnitudes[below(std::ssize(kMagnitudes))];
 }
 
 std::vector<float> RandomValues::values(std::int64_t n) {
   std::vector<float> result(static_cast<std::size_t>(n));
   for (float& x : result) x = value();
+  return result;
+}
+
+std::vector<std::uint8_t> RandomValues::bytes(std::int64_t n) {
+  std::vector<std::uint8_t> result(static_cast<std::size_t>(n));
+  for (std::uint8_t& byte : result) byte = static_cast<std::uint8_t>(bits());
   return result;
 }
 
@@ -59,7 +66,7 @@ void RandomValues::weight_block(DType type, std::byte* block) {
   } else if (type == DType::f16 || type == DType::bf16) {
     store_u16(block, type == DType::f16 ? f32_to_f16(value()) : f32_to_bf16(value()));
   } else {
-    for (std::int64_t i = 0; i < traits(type).block_bytes; ++i) block[i] = static_cast<std::byte>(bits_());
+    for (std::int64_t i = 0; i < traits(type).block_bytes; ++i) block[i] = static_cast<std::byte>(bits());
     const ScaleOffsets offsets = scale_offsets(type);
     store_u16(block + offsets.scale, f32_to_f16(value() * 0.125f));
     if (offsets.minimum >= 0) store_u16(block + offsets.minimum, f32_to_f16(value() * 0.125f));
