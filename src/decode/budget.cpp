@@ -18,6 +18,7 @@ constexpr double kGoodChance = 0.8;  // of a guess below an accepted one: few dr
 constexpr double kRisk = 0.25;
 // A running mean over the last 8 passes or so.
 constexpr double kPassMemory = 8;
+constexpr double kMostDelayed = 4;  // times that mean: what took longer is taken for so much
 
 // A guess of some sequence.
 struct Guess {
@@ -187,10 +188,23 @@ double Budget::plain_seconds() const {
   return seconds_of_rows(step_seconds_, round_.roots);
 }
 
-double Budget::added_seconds(int rows, int all_rows, int drafted, double draft_seconds) const {
+double Budget::usual_drafting() const {
+  return usual_drafting_ > 0 ? usual_drafting_ : kUsualLevelShare * plain_seconds();
+}
+
+double Budget::undelayed(double draft_seconds) const {
+  return std::min(draft_seconds, kMostDelayed * usual_drafting());
+}
+
+void Budget::observe_drafting(double seconds) {
+  usual_drafting_ = usual_drafting();
+  follow(usual_drafting_, undelayed(seconds), kPassMemory);
+}
+
+double Budget::added_seconds(int rows, int all_rows, double draft_seconds) const {
   const double guesses = all_rows - round_.roots;
   const double more = seconds_of_rows(step_seconds_, all_rows) - plain_seconds();
-  return draft_seconds / drafted + (guesses > 0 ? more * (rows - 1) / guesses : 0);
+  return undelayed(draft_seconds) + (guesses > 0 ? more * (rows - 1) / guesses : 0);
 }
 
 void LevelBudget::begin(std::size_t drafter) {
@@ -248,7 +262,7 @@ void LevelBudget::time_pass(std::span<const Frontier> frontiers) {
   Budget::Passes& passes = budget_.passes_[drafter_];
   const auto note = [](double& mean, double value) {
     if (mean == 0) mean = value;
-    follow(mean, std::min(value, 4 * mean), kPassMemory);
+    follow(mean, std::min(value, kMostDelayed * mean), kPassMemory);
   };
   std::int64_t rows = 0;
   for (const Frontier& frontier : frontiers) rows += std::ssize(frontier.nodes);

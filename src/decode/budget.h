@@ -87,8 +87,11 @@ class Budget {
   // A step of the round took `seconds`; before its rows lie `context` positions on the average.
   void observe_step(std::int64_t rows, std::int64_t context, double seconds);
   // By the table, what the drafts of one sequence add to the time of a round, whose trees have `all_rows` rows and its
-  // own `rows` of them. Drafting took `draft_seconds` for `drafted` sequences.
-  double added_seconds(int rows, int all_rows, int drafted, double draft_seconds) const;
+  // own `rows` of them, where drafting took `draft_seconds` for it. What something delayed counts for little: a first
+  // pass finds cold weights, or reads a prompt.
+  double added_seconds(int rows, int all_rows, double draft_seconds) const;
+  // Drafting took so long for each sequence that drafted in a round, which has been judged.
+  void observe_drafting(double seconds);
   // Likewise, the time of a round of roots.
   double plain_seconds() const;
 
@@ -101,6 +104,8 @@ class Budget {
     double best_child = 1;  // likewise: the chance of the best guess below an expanded node, given the node
   };
 
+  double usual_drafting() const;
+  double undelayed(double draft_seconds) const;
   StepOffer step_offer(std::int64_t roots, double draft_seconds) const;
   // Of the step times those of steps that the round may take.
   std::span<const double> affordable_seconds() const { return std::span(step_seconds_).first(affordable_rows_); }
@@ -111,6 +116,7 @@ class Budget {
   Calibration calibration_;
   GuessWorth worth_;
   std::vector<Passes> passes_;
+  double usual_drafting_ = 0;  // a running mean; 0: none yet
 
   // Of the round.
   RoundShape round_;

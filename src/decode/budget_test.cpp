@@ -179,7 +179,7 @@ TEST(Budget, RisksLittleUntilDraftsHaveWon) {
   EXPECT_EQ(rows(), 3) << "a quarter of a step beyond the root";
   patience.settle(2, budget.plain_seconds(), budget.plain_seconds());
   EXPECT_GT(rows(), 6);
-  patience.settle(1, budget.plain_seconds() + budget.added_seconds(24, 24, 1, 0), budget.plain_seconds());
+  patience.settle(1, budget.plain_seconds() + budget.added_seconds(24, 24, 0), budget.plain_seconds());
   EXPECT_EQ(rows(), 3) << "it was lost again";
   Budget dear(linear_times(0.6), {.rows = 64});
   dear.begin_round({.context = 100});
@@ -212,16 +212,27 @@ TEST(Budget, RiskedIsAShareOfAStepWithItsPromptRows) {
   EXPECT_EQ(budget.cut(drafts, 0)[0].size(), 8) << "a quarter of 3 s is 7 rows";
 }
 
-TEST(Budget, ASequenceAnswersForItsOwnGuessesAndItsShareOfTheDrafting) {
+TEST(Budget, ASequenceAnswersForItsOwnGuessesAndItsDrafting) {
   Budget budget(linear_times(0.1), {.rows = 64});
   budget.begin_round({.roots = 2, .context = 100});
   EXPECT_DOUBLE_EQ(budget.plain_seconds(), 1.1) << "a step of the roots";
-  EXPECT_DOUBLE_EQ(budget.added_seconds(1, 2, 2, 0), 0);
-  EXPECT_DOUBLE_EQ(budget.added_seconds(1, 2, 2, 0.5), 0.25);
-  EXPECT_DOUBLE_EQ(budget.added_seconds(5, 6, 1, 0.5), 0.5 + 0.4) << "all guesses are its own";
-  EXPECT_DOUBLE_EQ(budget.added_seconds(4, 10, 2, 0), 0.3);
-  EXPECT_DOUBLE_EQ(budget.added_seconds(6, 10, 2, 0), 0.5);
-  EXPECT_DOUBLE_EQ(budget.added_seconds(1, 10, 2, 0), 0) << "nobody pays for the guesses of others";
+  EXPECT_DOUBLE_EQ(budget.added_seconds(1, 2, 0), 0);
+  EXPECT_DOUBLE_EQ(budget.added_seconds(1, 2, 0.25), 0.25);
+  EXPECT_DOUBLE_EQ(budget.added_seconds(5, 6, 0.25), 0.25 + 0.4) << "all guesses are its own";
+  EXPECT_DOUBLE_EQ(budget.added_seconds(4, 10, 0), 0.3);
+  EXPECT_DOUBLE_EQ(budget.added_seconds(6, 10, 0), 0.5);
+  EXPECT_DOUBLE_EQ(budget.added_seconds(1, 10, 0), 0) << "nobody pays for the guesses of others";
+}
+
+TEST(Budget, DraftingThatSomethingDelayedCountsForLittle) {
+  Budget budget(linear_times(0.1), {.rows = 64});
+  budget.begin_round({.context = 100});
+  EXPECT_DOUBLE_EQ(budget.added_seconds(1, 1, 6), 0.4) << "nobody knows yet what is usual: a tenth of a step";
+  for (int i = 0; i < 50; ++i) budget.observe_drafting(0.5);
+  EXPECT_NEAR(budget.added_seconds(1, 1, 1), 1, 1e-9);
+  EXPECT_NEAR(budget.added_seconds(1, 1, 6), 2, 0.01);
+  budget.observe_drafting(1000);
+  EXPECT_LT(budget.added_seconds(1, 1, 6), 3) << "nor does it become the usual";
 }
 
 // What is settled of all who draft, and the rate of the whole step, must say the same.
@@ -233,14 +244,14 @@ TEST(Budget, DraftingPaysForACompanyWhereItPaysForTheStep) {
     Budget budget(linear_times(uniform(0.01, 0.5)), {.rows = 512});
     const int roots = 1 + static_cast<int>(random() % 16), rows = 1 + static_cast<int>(random() % 8);
     budget.begin_round({.roots = roots, .context = 100});
-    const double draft = uniform(0, 0.5);
+    const double draft = uniform(0, 0.3);
     const auto accepted = static_cast<std::int64_t>(random() % static_cast<std::uint32_t>(2 * roots + 1));
     const double step = seconds_of_rows(budget.step_seconds(), roots * rows), plain = budget.plain_seconds();
     const double gain = static_cast<double>(roots + accepted) / (draft + step) - roots / plain;
     if (std::abs(gain) < 1e-9) continue;
     CompanyDrafting company;
     company.settle({.accepted = accepted,
-                    .seconds = roots * budget.added_seconds(rows, roots * rows, roots, draft),
+                    .seconds = roots * budget.added_seconds(rows, roots * rows, draft / roots),
                     .plain_seconds = plain,
                     .answers = roots});
     ASSERT_EQ(company.wins(), gain > 0) << "seed " << seed;

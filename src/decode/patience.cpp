@@ -26,6 +26,10 @@ void Patience::settle(double tokens, double seconds, double plain_seconds, doubl
     pause_ = longest_ = 0;
     return;
   }
+  if (won > 0) {  // it may have turned: the next round tells
+    pause_ = 0;
+    return;
+  }
   // What a round like this costs in vain, spread over a pause of n rounds, is an n-th of it in each. A cheap round ends
   // its own pause early, not those of the dear ones that follow.
   const double enough = (seconds - plain_seconds) / (probe_share * plain_seconds);

@@ -1,6 +1,6 @@
 // Whether to draft by what drafting has brought. A balance says what it has lately won or lost against plain decoding;
-// below zero there is a probe now and then, after a pause that doubles with every failure in a row, but is no longer
-// than it takes to pay for the probe. Times are arguments. A value.
+// below zero there is a probe now and then, after a pause that doubles with every failure, but is no longer than it
+// takes to pay for the probe; one that wins is followed by another at once. Times are arguments. A value.
 #pragma once
 
 #include <cstdint>

@@ -102,6 +102,17 @@ TEST(Patience, ReturnsToDraftingSoonAfterTheTextTurns) {
   EXPECT_LT(rounds, 80) << "one probe, and then no pause";
 }
 
+TEST(Patience, AProbeThatWinsIsFollowedByAnotherAtOnceAndOneThatLosesByALongerPause) {
+  Patience patience;
+  for (int i = 0; i < 5; ++i) patience.settle(1, 1.5, 1.0);
+  EXPECT_EQ(patience.pause(), 31);
+  patience.settle(2, 1.5, 1.0);
+  EXPECT_EQ(patience.pause(), 0) << "though more is lost than won";
+  EXPECT_FALSE(patience.wins());
+  patience.settle(1, 1.5, 1.0);
+  EXPECT_EQ(patience.pause(), 50) << "no longer than it takes to pay for it";
+}
+
 // --- what drafting costs in all
 
 // Answers of a teacher that says anything at all, drafted by `drafter`; steps and passes take their time on a clock of
@@ -170,7 +181,8 @@ class SimulatedAnswer {
     budget_.learn(candidates, visits);
     const double plain = budget_.plain_seconds();
     patience_.settle(static_cast<double>(visits.size()),
-                     plain + budget_.added_seconds(tree.size(), tree.size(), 1, draft_seconds), plain);
+                     plain + budget_.added_seconds(tree.size(), tree.size(), draft_seconds), plain);
+    budget_.observe_drafting(draft_seconds);
   }
 
   static constexpr std::int32_t kVocabulary = 1000;

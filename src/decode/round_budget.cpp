@@ -202,12 +202,15 @@ void RoundBudget::end_round(std::span<Answer* const> answers) {
   };
   if (all_draft_) {
     settle([](const Answer&) { return true; }, [&](const DraftOutcome& of_all) { company_.settle(of_all); });
-    return;
+  } else {
+    settle([&](const Answer& answer) { return scout_ == answer.id; },
+           [&](const DraftOutcome& of_scout) { company_.settle_scout(of_scout); });
+    settle([&](const Answer& answer) { return scout_ != answer.id; },
+           [&](const DraftOutcome& of_foretold) { company_.settle_foretold(of_foretold); });
   }
-  settle([&](const Answer& answer) { return scout_ == answer.id; },
-         [&](const DraftOutcome& of_scout) { company_.settle_scout(of_scout); });
-  settle([&](const Answer& answer) { return scout_ != answer.id; },
-         [&](const DraftOutcome& of_foretold) { company_.settle_foretold(of_foretold); });
+  if (const auto drafted = std::ranges::count_if(answers, &Answer::drafted); drafted > 0)
+    budget_->observe_drafting((*std::ranges::find_if(answers, &Answer::drafted))->draft_seconds /
+                              static_cast<double>(drafted));
 }
 
 // Of those that count; the others' drafts are none of their business.
@@ -222,7 +225,7 @@ DraftOutcome RoundBudget::outcome(std::span<Answer* const> answers,
   for (const Answer* answer : answers) {
     if (!counts(*answer)) continue;
     outcome.accepted += answer->result.accept_lengths.back();
-    outcome.seconds += budget_->added_seconds(answer->tree->size(), rows, drafted, answer->draft_seconds);
+    outcome.seconds += budget_->added_seconds(answer->tree->size(), rows, answer->draft_seconds / drafted);
   }
   return outcome;
 }
