@@ -198,6 +198,7 @@ bool Batch::step() {
   const std::vector<Answer*> decoding = open_trees(planned);
   run_steps(decoding, prompts);
   const double seconds = clock.seconds();
+  if (resident_ && prompts.empty()) observe_host(decoding, seconds);
   statistics_.step_seconds += seconds;
   if (!decoding.empty()) learn_lateness(seconds);
   end_answers();

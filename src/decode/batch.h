@@ -161,6 +161,7 @@ class Batch {
   bool may_stay_on_device(std::span<Answer* const> answers, std::span<const PromptPart> prompts) const;
   bool host_promises_more(std::span<Answer* const> answers);
   void run_resident(std::span<Answer* const> answers);
+  void observe_host(std::span<Answer* const> answers, double seconds);
   std::vector<ResidentVerdict> launch(std::span<Answer* const> answers);
   void accept_resident(Answer& answer, const ResidentVerdict& verdict, std::int64_t number);
 
@@ -189,7 +190,8 @@ class Batch {
   std::vector<std::unique_ptr<Answer>> answers_;  // in the order of their ids
   RequestId next_id_ = 0;
   LastKeys last_keys_;
-  double lateness_ = 0;  // seconds that steps with answers take longer than their rows should
+  double launch_seconds_ = 0;  // of the teacher's last step, before it was waited for
+  double lateness_ = 0;        // seconds that steps with answers take longer than their rows should
   BatchStatistics statistics_;
 };
 

@@ -40,8 +40,8 @@ SchedulerLimits Batch::scheduler_limits() const {
 // Beside the teacher's rows there are drafts, what drafters make of rows, and acceptance; and rows may cost more than
 // they were measured to. Quick to believe in the worse: somebody waits for it.
 void Batch::learn_lateness(double seconds) {
-  const std::vector<double> known = budget_.step_seconds(teacher_.step_context());
-  if (known.empty() || teacher_.step_rows() == 0) return;
+  const std::vector<double> known = budget_.step_seconds(teacher_.step_context(), teacher_.step_rows());
+  if (known.empty()) return;
   const double late = seconds - seconds_of_rows(known, teacher_.step_rows());
   lateness_ = std::max(0.0, lateness_ + (late > lateness_ ? kLater : kSooner) * (late - lateness_));
 }

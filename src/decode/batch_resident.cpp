@@ -134,6 +134,18 @@ void Batch::run_resident(std::span<Answer* const> answers) {
   if (!left.empty()) budget_.end_round(left);
 }
 
+// A step of the batch took so long, and of that it computed as long as it waited for the device.
+void Batch::observe_host(std::span<Answer* const> answers, double seconds) {
+  const auto all = [&](bool Answer::*fact, bool value) {
+    return std::ranges::all_of(answers, [&](const Answer* answer) { return answer->*fact == value; });
+  };
+  if (answers.empty()) return;
+  const bool resident = all(&Answer::resident, true);
+  if (!resident && !all(&Answer::drafted, false)) return;
+  const double computed = answers[0]->times.verify + (resident ? 0 : launch_seconds_);
+  budget_.observe_host(std::ssize(answers), resident, seconds - computed);
+}
+
 std::vector<ResidentVerdict> Batch::launch(std::span<Answer* const> answers) {
   resident_shape_ = budget_.choose_resident(resident_->trees_for(std::ssize(answers)), resident_->most());
   std::vector<ResidentJob> jobs;
@@ -155,7 +167,9 @@ std::vector<ResidentVerdict> Batch::launch(std::span<Answer* const> answers) {
                     .depth = std::min(answer->levels, resident_shape_.depth),
                     .options = &answer->request.options});
   }
-  return resident_->run(jobs, resident_shape_);
+  const bool heard = std::ranges::any_of(
+      answers, [](const Answer* answer) { return static_cast<bool>(answer->request.events.on_round); });
+  return resident_->run(jobs, resident_shape_, heard || budget_.judges(std::ssize(answers)));
 }
 
 // The path is in place already; the answer may end before it does.

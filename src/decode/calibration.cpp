@@ -29,13 +29,13 @@ double Calibration::probability(SourceSet sources, double q) const {
   return (1 - share) * values[right - 1] + share * values[right];
 }
 
-void Calibration::learn(SourceSet sources, double q, bool accepted) {
+Calibration::Curve& Calibration::note(SourceSet sources, double q, bool accepted) {
   auto curve = std::ranges::find(curves_, sources, &std::pair<SourceSet, Curve>::first);
   if (curve == curves_.end()) curve = curves_.insert(curve, {sources, Curve()});
   Bin& bin = curve->second.bins[bin_of(q)];
   bin.hits = kBinForget * bin.hits + (accepted ? 1 : 0);
   bin.tries = kBinForget * bin.tries + 1;
-  fit(curve->second);
+  return curve->second;
 }
 
 void Calibration::learn(const Candidates& candidates, std::span<const Visit> visits) {
@@ -45,11 +45,12 @@ void Calibration::learn(const Candidates& candidates, std::span<const Visit> vis
     for (int child = candidates[node].newest_child; child != 0; child = candidates[child].older_sibling) {
       const bool accepted = candidates[child].token == visit.token;
       if (accepted) chosen = child;
-      learn(candidates[child].sources, conditional_probability(candidates, child), accepted);
+      note(candidates[child].sources, conditional_probability(candidates, child), accepted);
     }
-    if (chosen == 0) return;
+    if (chosen == 0) break;
     node = chosen;
   }
+  for (auto& [sources, curve] : curves_) fit(curve);
 }
 
 std::size_t Calibration::bin_of(double q) {

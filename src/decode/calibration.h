@@ -25,7 +25,7 @@ class Calibration {
  public:
   // p(q) for guesses of these sources: in [0, 1], never falling in q.
   double probability(SourceSet sources, double q) const;
-  void learn(SourceSet sources, double q, bool accepted);
+  void learn(SourceSet sources, double q, bool accepted) { fit(note(sources, q, accepted)); }
   // Everything that a walk over `visits` says of the candidates: the first visit is the root's.
   void learn(const Candidates& candidates, std::span<const Visit> visits);
 
@@ -41,6 +41,7 @@ class Calibration {
     std::array<double, kCentres.size()> values = kCentres;  // of p at the centres
   };
 
+  Curve& note(SourceSet sources, double q, bool accepted);
   static std::size_t bin_of(double q);
   static void fit(Curve& curve);
   const Curve* find(SourceSet sources) const;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <utility>
 
 #include "decode/row_choice.h"
 
@@ -17,11 +18,17 @@ void follow(double& mean, double value) {
   mean += kShareOfNewest * (value - mean);
 }
 
+// Of seconds: 0 is no mean yet, and what something delayed counts for little.
+void follow_seconds(double& mean, double seconds) {
+  if (mean == 0) mean = seconds;
+  follow(mean, std::min(seconds, 4 * mean));
+}
+
 }  // namespace
 
 ResidentChoice ResidentBudget::choose(std::span<const double> step_seconds, std::int64_t trees) {
   if (!knows(trees) || ++rounds_ % kProbeRounds == 0) return {chosen_.rows, most_.depth};
-  return chosen_ = best({step_seconds, trees, draft_seconds(trees, 1)});
+  return chosen_ = best({step_seconds, trees, level_seconds(trees), host_seconds(trees)});
 }
 
 ResidentChoice ResidentBudget::best(const Prices& prices) const {
@@ -41,7 +48,7 @@ std::optional<double> ResidentBudget::expected_rate(std::span<const double> step
                                                     double first_chance) const {
   if (chances_.empty() || chances_[0].empty() || chances_[0][0] <= 0) return std::nullopt;
   const double usual = kUsualLevelShare * seconds_of_rows(step_seconds, trees);
-  const Prices prices{step_seconds, trees, knows(trees) ? draft_seconds(trees, 1) : usual,
+  const Prices prices{step_seconds, trees, knows(trees) ? level_seconds(trees) : usual, host_seconds(trees),
                       first_chance / chances_[0][0]};
   return static_cast<double>(trees) * rate(best(prices), prices);
 }
@@ -51,17 +58,20 @@ double ResidentBudget::rate(const ResidentChoice& choice, const Prices& prices) 
   const auto guesses = std::min(static_cast<std::size_t>(choice.rows) - 1, chances.size());
   double tokens = 1;
   for (const double chance : std::span(chances).first(guesses)) tokens += std::min(prices.worth * chance, 1.0);
-  return tokens /
-         (choice.depth * prices.level_seconds + seconds_of_rows(prices.step_seconds, prices.trees * choice.rows));
+  return tokens / (choice.depth * prices.level_seconds + prices.host_seconds +
+                   seconds_of_rows(prices.step_seconds, prices.trees * choice.rows));
 }
 
 void ResidentBudget::learn(const Candidates& candidates, const AcceptanceEstimate& chances, int depth) {
   if (std::ssize(chances_) < depth) chances_.resize(static_cast<std::size_t>(depth));
+  std::vector<std::pair<double, std::int32_t>> ranked;  // and their depths
+  for (int id = 1; id < candidates.size(); ++id) ranked.emplace_back(chances[id], candidates[id].depth);
+  std::ranges::sort(ranked, std::greater<>());
   for (int levels = 1; levels <= depth; ++levels) {
     std::vector<double> own;
-    for (int id = 1; id < candidates.size(); ++id)
-      if (candidates[id].depth <= levels) own.push_back(chances[id]);
-    std::ranges::sort(own, std::greater<>());
+    own.reserve(ranked.size());
+    for (const auto& [chance, level] : ranked)
+      if (level <= levels) own.push_back(chance);
     own.resize(static_cast<std::size_t>(most_.rows));
     std::vector<double>& means = chances_[static_cast<std::size_t>(levels) - 1];
     if (means.empty()) means = own;
@@ -69,12 +79,17 @@ void ResidentBudget::learn(const Candidates& candidates, const AcceptanceEstimat
   }
 }
 
-// A round that something delayed counts for little.
 void ResidentBudget::observe(std::int64_t trees, int depth, double draft_seconds) {
-  const double seconds = std::max(draft_seconds, 0.0) / depth;
-  double& known = level_seconds_[company_size(trees)];
-  if (known == 0) known = seconds;
-  follow(known, std::min(seconds, 4 * known));
+  follow_seconds(level_seconds_[company_size(trees)], std::max(draft_seconds, 0.0) / depth);
+}
+
+void ResidentBudget::observe_host(std::int64_t trees, bool drafted, double seconds) {
+  follow_seconds((drafted ? drafted_host_ : plain_host_)[company_size(trees)], std::max(seconds, 0.0));
+}
+
+double ResidentBudget::host_seconds(std::int64_t trees) const {
+  const double plain = plain_host_[company_size(trees)], drafted = drafted_host_[company_size(trees)];
+  return plain > 0 ? std::max(drafted - plain, 0.0) : 0;
 }
 
 }  // namespace espalier

@@ -3,8 +3,9 @@
 // first d levels; what levels cost, as what rounds took beyond the teacher's step. Rows M and levels d are chosen for
 // the largest
 //
-//   (1 + sum of the first M - 1 chances) / (d * seconds of a level + seconds of a step of all trees' rows)
+//   (1 + sum of the first M - 1 chances) / (d * seconds of a level + seconds of a step of all trees' rows + h)
 //
+// h: what the host does for trees beyond what it does for the same number of single rows, once both have been seen.
 // A device keeps a recording of each shape, so another one is taken only where it is clearly better, and rows come in
 // steps. Now and then a round has all levels, to see what they bring by now; what rows would is known without having
 // them. Times are arguments. One thread at a time.
@@ -45,7 +46,11 @@ class ResidentBudget {
   void learn(const Candidates& candidates, const AcceptanceEstimate& chances, int depth);
   // A round of so many trees took so long beside its step.
   void observe(std::int64_t trees, int depth, double draft_seconds);
-  double draft_seconds(std::int64_t trees, int depth) const { return depth * level_seconds_[company_size(trees)]; }
+  // The host was busy so long beside a round of so many trees, or, of single rows, beside a plain step.
+  void observe_host(std::int64_t trees, bool drafted, double seconds);
+  double draft_seconds(std::int64_t trees, int depth) const {
+    return depth * level_seconds_[company_size(trees)] + host_seconds(trees);
+  }
 
  private:
   static constexpr std::int64_t kFirstRows = 16;
@@ -54,17 +59,20 @@ class ResidentBudget {
   struct Prices {
     std::span<const double> step_seconds = {};
     std::int64_t trees = 1;
-    double level_seconds = 0;
+    double level_seconds = 0, host_seconds = 0;
     double worth = 1;  // chances against those that were learned
   };
 
   bool knows(std::int64_t trees) const { return level_seconds_[company_size(trees)] > 0 && !chances_.empty(); }
+  double level_seconds(std::int64_t trees) const { return level_seconds_[company_size(trees)]; }
+  double host_seconds(std::int64_t trees) const;
   ResidentChoice best(const Prices& prices) const;
   double rate(const ResidentChoice& choice, const Prices& prices) const;
 
   ResidentChoice most_, chosen_;
   std::vector<std::vector<double>> chances_;              // by levels, then by rank
   std::array<double, kCompanySizes> level_seconds_ = {};  // by the class of their number; 0: nothing is known yet
+  std::array<double, kCompanySizes> plain_host_ = {}, drafted_host_ = {};  // likewise
   std::int64_t rounds_ = 0;
 };
 

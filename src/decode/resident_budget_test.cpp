@@ -72,6 +72,22 @@ TEST_F(ResidentBudgetTest, AnotherShapeIsTakenOnlyWhereItIsClearlyBetter) {
   EXPECT_EQ(choose(), first);
 }
 
+TEST_F(ResidentBudgetTest, WhatTheHostDoesForTreesBeyondSingleRowsIsPaidForOnceBothWereSeen) {
+  budget_.observe(1, 6, 6 * 0.01);
+  learn(0.9);
+  const auto rate = [&] { return budget_.expected_rate(staircase(), 1, 0.9).value(); };
+  const double before = rate();
+  budget_.observe_host(1, true, 1.5);
+  EXPECT_EQ(rate(), before);
+  EXPECT_DOUBLE_EQ(budget_.draft_seconds(1, 6), 0.06);
+  budget_.observe_host(1, false, 0.5);
+  EXPECT_LT(rate(), before);
+  EXPECT_DOUBLE_EQ(budget_.draft_seconds(1, 6), 1.06);
+  EXPECT_EQ(budget_.draft_seconds(2, 6), 0) << "of two trees nothing is known";
+  budget_.observe_host(1, false, 9);
+  EXPECT_GE(budget_.draft_seconds(1, 6), 0.06) << "trees never cost less than rows";
+}
+
 TEST_F(ResidentBudgetTest, NowAndThenARoundHasAllLevels) {
   budget_.observe(1, 6, 6 * 0.9);
   learn(0.3);

@@ -95,12 +95,17 @@ ResidentRounds::ResidentRounds(const Transformer& model, KvCache& cache, Workspa
 
 void ResidentRounds::add_level(std::span<const std::int32_t> entry, std::span<const std::int32_t> rank,
                                std::span<const std::int32_t> listed) {
-  Level level{.entry = uploaded_list(*device_, entry),
-              .rank = uploaded_list(*device_, rank),
-              .listed = uploaded_list(*device_, listed)};
+  Level level;
+  level.entry = uploaded_list(*device_, entry);
+  level.rank = uploaded_list(*device_, rank);
+  level.listed = uploaded_list(*device_, listed);
   if (!levels_.empty()) level.offset = levels_.size() == 1 ? 0 : levels_.back().offset + levels_.back().width;
   level.nodes = (levels_.empty() ? 1 : levels_.back().nodes) + std::ssize(entry);
   level.width = entry.back() + 1;
+  std::vector<std::int32_t> tree;
+  for (std::int64_t i = 0; i < options_.sequences * level.width; ++i)
+    tree.push_back(static_cast<std::int32_t>(i / level.width));
+  level.tree = uploaded_list(*device_, tree);
   levels_.push_back(std::move(level));
 }
 
@@ -138,15 +143,15 @@ void ResidentRounds::allocate() {
   const ResidentShape largest{
       .trees = options_.sequences, .rows = max_rows(tree), .depth = tree.depth, .block_columns = most_blocks};
   const Tables sizes = lay_out(largest);
-  ints_ = device_->tensor(DType::i32, {sizes.ints});
-  scores_ = device_->tensor(DType::f64, {sizes.scores});
+  ints_ = device_->tensor(DType::i32, {sizes.all.ints});
+  scores_ = device_->tensor(DType::f64, {sizes.all.scores});
+  read_ints_.resize(static_cast<std::size_t>(sizes.read.ints));
+  read_scores_.resize(static_cast<std::size_t>(sizes.read.scores));
   settings_ = device_->tensor(DType::f32, {3, largest.trees});
   const std::int64_t all_rows = largest.trees * std::max<std::int64_t>(largest.rows, widest_level(tree));
   counting_ = uploaded_list(*device_, counting(std::max(all_rows, largest.trees)));
   zeros_ = uploaded_list(*device_, std::vector<std::int32_t>(static_cast<std::size_t>(largest.trees)));
-  std::int64_t widths = 0;
-  for (const Level& own : levels_) widths += own.width;
-  uploaded_.emplace(*device_, largest.trees * (7 + most_blocks + widths) + drafter_->table_words(largest));
+  uploaded_.emplace(*device_, largest.trees * (7 + most_blocks) + drafter_->table_words(largest));
   features_.first_entry = largest.trees * largest.rows;
   const std::int64_t kept = features_.first_entry + largest.trees;
   const auto taps = std::ssize(workspace_->shape().tap_boundaries);
@@ -177,8 +182,8 @@ ResidentRounds::Tables ResidentRounds::lay_out(const ResidentShape& shape) const
     table->parent = ints.take(trees, columns);
     table->depth = ints.take(trees, columns);
     table->score = scores.take(trees, columns);
+    (table == &t.tree ? t.always_read : t.read) = {ints.taken(), scores.taken()};
   }
-  t.read_ints = ints.taken();
   t.tree.row = ints.take(trees, rows);
   t.nodes.row = ints.take(trees, nodes);
   for (View* list : {&t.last, &t.token, &t.kept}) *list = ints.take(trees);
@@ -191,8 +196,7 @@ ResidentRounds::Tables ResidentRounds::lay_out(const ResidentShape& shape) const
                        &t.rows.ancestor_count})
     *column = ints.take(step);
   t.rows.ancestors = ints.take(step, shape.depth + 1);
-  t.ints = ints.taken();
-  t.scores = scores.taken();
+  t.all = {ints.taken(), scores.taken()};
   return t;
 }
 
@@ -210,7 +214,8 @@ ResidentShape ResidentRounds::shape_of(std::span<const ResidentJob> jobs, const 
           .block_columns = std::min(static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(blocks))), all)};
 }
 
-std::vector<ResidentVerdict> ResidentRounds::run(std::span<const ResidentJob> jobs, const ResidentChoice& chosen) {
+std::vector<ResidentVerdict> ResidentRounds::run(std::span<const ResidentJob> jobs, const ResidentChoice& chosen,
+                                                 bool all) {
   check(!jobs.empty() && std::ssize(jobs) <= options_.sequences, "a round of {} trees, expected 1 to {}", jobs.size(),
         options_.sequences);
   check(chosen.rows >= 1 && chosen.rows <= most().rows && chosen.depth >= 1 && chosen.depth <= most().depth,
@@ -230,7 +235,7 @@ std::vector<ResidentVerdict> ResidentRounds::run(std::span<const ResidentJob> jo
     verify();
     walk_and_commit();
   });
-  return read(jobs);
+  return read(jobs, all);
 }
 
 // What the host says of each tree, those that pad the round included.
@@ -284,13 +289,6 @@ void ResidentRounds::fill(std::span<const ResidentJob> jobs, const ResidentShape
   filled_.top_k = uploaded_->add(lists.top_k);
   filled_.seed = uploaded_->add(lists.seed).reshaped({shape.trees, 2});
   filled_.blocks = uploaded_->add(lists.blocks).reshaped({shape.trees, shape.block_columns});
-  filled_.tree.clear();
-  for (int number = 1; number <= shape.depth; ++number) {
-    std::vector<std::int32_t> tree;
-    const std::int64_t width = level(number).width;
-    for (std::int64_t i = 0; i < shape.trees * width; ++i) tree.push_back(static_cast<std::int32_t>(i / width));
-    filled_.tree.push_back(uploaded_->add(tree).reshaped({shape.trees, width}));
-  }
   drafter_->prepare({.sequences = sequences, .shape = shape, .features = features_, .padding = padding_}, *uploaded_);
   uploaded_->upload();
   upload_settings(jobs);
@@ -345,7 +343,7 @@ void ResidentRounds::grow_level(int number) {
       .frontier = number == 1 ? zeros_.view.rows(0, trees()).reshaped({trees(), 1}) : frontier_behind(number - 1),
       .width = own.width,
       .offset = own.offset,
-      .tree = filled_.tree[static_cast<std::size_t>(number) - 1],
+      .tree = own.tree.view.rows(0, trees() * own.width).reshaped({trees(), own.width}),
       .vocabulary = static_cast<std::int32_t>(model_->config().vocabulary),
       .blocks = filled_.blocks,
       .block_size = cache_->block_size(),
@@ -432,6 +430,7 @@ struct ResidentRounds::ReadNodes {
 
   Candidates candidates(std::int32_t root, SourceSet sources) const {
     Candidates all(root);
+    all.reserve(token.size());
     std::vector<int> id(token.size());
     for (std::size_t n = 1; n < token.size(); ++n)
       if (depth[n] > 0) id[n] = all.add(id[static_cast<std::size_t>(parent[n])], {token[n], score[n], sources});
@@ -439,19 +438,22 @@ struct ResidentRounds::ReadNodes {
   }
   TokenTree tree(std::int32_t root, std::int32_t rows, SourceSet sources) const {
     TokenTree tree(root);
+    tree.reserve(rows);
     for (std::size_t r = 1; r < static_cast<std::size_t>(rows); ++r)
       tree.append(parent[r], {token[r], score[r], sources});
     return tree;
   }
 };
 
-std::vector<ResidentVerdict> ResidentRounds::read(std::span<const ResidentJob> jobs) {
-  std::vector<std::int32_t> all_ints(static_cast<std::size_t>(tables_.read_ints));
-  std::vector<double> all_scores(static_cast<std::size_t>(tables_.scores));
-  const Download parts[] = {part_of_download(ints_.view.rows(0, tables_.read_ints), std::span(all_ints)),
-                            part_of_download(scores_.view.rows(0, tables_.scores), std::span(all_scores))};
+std::vector<ResidentVerdict> ResidentRounds::read(std::span<const ResidentJob> jobs, bool all) {
+  const TableSizes& sizes = all ? tables_.read : tables_.always_read;
+  const auto all_ints = std::span(read_ints_).first(static_cast<std::size_t>(sizes.ints));
+  const auto all_scores = std::span(read_scores_).first(static_cast<std::size_t>(sizes.scores));
+  const Download parts[] = {part_of_download(ints_.view.rows(0, sizes.ints), all_ints),
+                            part_of_download(scores_.view.rows(0, sizes.scores), all_scores)};
   device_->download(parts);
   std::vector<ResidentVerdict> verdicts;
+  verdicts.reserve(jobs.size());
   for (std::size_t s = 0; s < jobs.size(); ++s) {
     const auto ints = [&](ConstView table) { return of_tree<std::int32_t>(all_ints, ints_, table, s, trees()); };
     const auto nodes = [&](const NodeTables& tables) {
@@ -460,8 +462,8 @@ std::vector<ResidentVerdict> ResidentRounds::read(std::span<const ResidentJob> j
     };
     ResidentVerdict& verdict = verdicts.emplace_back(
         ResidentVerdict{.outcome = static_cast<RowState>(ints(tables_.outcome)[0]),
-                        .candidates = nodes(tables_.nodes).candidates(jobs[s].root, options_.sources),
                         .tree = nodes(tables_.tree).tree(jobs[s].root, ints(tables_.size)[0], options_.sources)});
+    if (all) verdict.candidates = nodes(tables_.nodes).candidates(jobs[s].root, options_.sources);
     const auto drafted = ints(tables_.drafted);
     verdict.drafted.assign(drafted.begin(), drafted.end());
     const auto path = ints(tables_.path), choice = ints(tables_.choice);

@@ -44,10 +44,10 @@ struct ResidentJob {
 // What became of it.
 struct ResidentVerdict {
   RowState outcome = RowState::decided;  // else nothing is committed, and there are no visits
-  Candidates candidates;                 // all that the drafter said
   TokenTree tree;
-  std::vector<std::int32_t> drafted = {};  // as DraftVerdict has it
-  std::vector<Visit> visits = {};          // as far as the teacher's choices met children; the answer may end before
+  std::optional<Candidates> candidates = {};  // all that the drafter said, where that was asked for
+  std::vector<std::int32_t> drafted = {};     // as DraftVerdict has it
+  std::vector<Visit> visits = {};             // as far as the teacher's choices met children; the answer may end before
 };
 
 struct ResidentOptions {
@@ -77,8 +77,8 @@ class ResidentRounds {
 
   // The trees of a round of so many jobs, with those that pad it.
   std::int64_t trees_for(std::int64_t jobs) const { return trees_of_round(*device_, jobs, options_.sequences); }
-  // One round of all jobs. chosen: of the recording, no less than any job's.
-  std::vector<ResidentVerdict> run(std::span<const ResidentJob> jobs, const ResidentChoice& chosen);
+  // One round of all jobs. chosen: of the recording, no less than any job's. all: with all that the drafter said.
+  std::vector<ResidentVerdict> run(std::span<const ResidentJob> jobs, const ResidentChoice& chosen, bool all);
   // Whether the last round took what such rounds take from then on: a device may need two of a shape to record it.
   bool settled() const { return runs_.at(key_) > kRunsToRecord; }
   // Of the last round, for whoever hears what is committed: row tree * rows + node.
@@ -88,6 +88,7 @@ class ResidentRounds {
   // A level of the shape that trees have: the same in every round.
   struct Level {
     Tensor entry, rank, listed;  // as GrowLevel has them; listed: of a fixed tree
+    Tensor tree;                 // of each entry of the frontiers before it
     std::int64_t width = 1;      // entries of the frontier before it
     std::int64_t nodes = 0;      // with those of the levels before
     std::int64_t offset = 0;     // of the frontier's nodes among all below the roots
@@ -95,16 +96,19 @@ class ResidentRounds {
   // What the host fills before a launch.
   struct Filled {
     ConstView root, levels, rows, prefix, top_k, seed, blocks;
-    std::vector<ConstView> tree;  // by level
   };
-  // The tables of a shape: those that the host reads, then those between ops.
+  // Elements of tables that lie in one buffer of each type.
+  struct TableSizes {
+    std::int64_t ints = 0, scores = 0;
+  };
+  // The tables of a shape: those that the host reads in each round, those that it reads now and then, and those between
+  // ops.
   struct Tables {
     View count, outcome, size, path, choice, drafted;
     NodeTables tree, nodes;
     View last, token, state, kept, from, to, odd, even;
     PlacedRows rows;
-    std::int64_t read_ints = 0, ints = 0;  // of these tables
-    std::int64_t scores = 0;
+    TableSizes always_read, read, all;  // each with those before
   };
 
   struct ReadNodes;
@@ -134,7 +138,7 @@ class ResidentRounds {
   View frontier_behind(int number) const;
   PlaceTables places() const { return {.blocks = filled_.blocks, .block_size = cache_->block_size()}; }
 
-  std::vector<ResidentVerdict> read(std::span<const ResidentJob> jobs);
+  std::vector<ResidentVerdict> read(std::span<const ResidentJob> jobs, bool all);
 
   const Transformer* model_;
   KvCache* cache_;
@@ -161,6 +165,8 @@ class ResidentRounds {
   StepKey key_;
   Filled filled_;
   Tables tables_;
+  std::vector<std::int32_t> read_ints_;  // room for what the host reads
+  std::vector<double> read_scores_;
   std::unique_ptr<Recordings> recordings_;  // of all the above, so it goes first
 };
 

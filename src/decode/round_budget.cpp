@@ -11,6 +11,7 @@ namespace espalier {
 namespace {
 
 constexpr double kWorthLeaving = 1.25;  // the next round on the device begins with what it missed, which takes longer
+constexpr std::int64_t kJudged = 4;     // trees of a round, on the average
 constexpr int kProspectRounds = 8;      // after so many they are computed anew
 constexpr int kScoutSpeaksFor = 4;  // or a company whose texts have turned would learn of it after hundreds of rounds
 
@@ -140,9 +141,9 @@ void RoundBudget::cut(std::span<Answer* const> answers, double draft_seconds) {
   for (std::size_t i = 0; i < answers.size(); ++i) answers[i]->tree = std::move(trees[i]);
 }
 
-std::vector<double> RoundBudget::step_seconds(std::int64_t context) const {
+std::vector<double> RoundBudget::step_seconds(std::int64_t context, std::int64_t rows) const {
   if (!budget_) return {};
-  std::vector<double> seconds(budget_->step_seconds().size());
+  std::vector<double> seconds(std::min(budget_->step_seconds().size(), static_cast<std::size_t>(rows)));
   budget_->costs().fill(context, seconds);
   return seconds;
 }
@@ -150,6 +151,7 @@ std::vector<double> RoundBudget::step_seconds(std::int64_t context) const {
 ResidentChoice RoundBudget::choose_resident(std::int64_t trees, const ResidentChoice& most) {
   if (!chooses()) return most;
   if (!resident_) resident_.emplace(most);
+  ++resident_rounds_;
   return resident_->choose(budget_->step_seconds(), trees);
 }
 
@@ -158,15 +160,24 @@ void RoundBudget::observe_resident(std::int64_t trees, const ResidentChoice& cho
   resident_->observe(trees, chosen.depth, seconds - seconds_of_rows(budget_->step_seconds(), trees * chosen.rows));
 }
 
+void RoundBudget::observe_host(std::int64_t answers, bool drafted, double seconds) {
+  if (resident_) resident_->observe_host(answers, drafted, seconds);
+}
+
+bool RoundBudget::judges(std::int64_t trees) const {
+  return chooses() && resident_rounds_ * kJudged % trees < kJudged;
+}
+
 void RoundBudget::judge_resident(Answer& answer, std::int64_t trees, const ResidentChoice& chosen) {
   if (!chooses()) return;
+  answer.draft_seconds = resident_->draft_seconds(trees, chosen.depth);
+  if (!answer.candidates) return;
   const Candidates& candidates = *answer.candidates;
   AcceptanceEstimate chances;
   chances.extend(candidates, budget_->calibration());
   if (const int levels = std::min(answer.levels, chosen.depth); levels > 0)
     resident_->learn(candidates, chances, levels);
   answer.tree = with_chances(*answer.tree, candidates, chances);
-  answer.draft_seconds = resident_->draft_seconds(trees, chosen.depth);
 }
 
 bool RoundBudget::prefers(std::span<Answer* const> answers) const {
@@ -182,9 +193,11 @@ void RoundBudget::observe_step(std::int64_t rows, std::int64_t context, double s
 
 void RoundBudget::learn(const Answer& answer, std::span<const Visit> visits) {
   if (!chooses() || !answer.drafted) return;
-  if (answer.has_heard_enough())
-    budget_->appraise(*answer.candidates, answer.asked, scout_ == answer.id ? kScoutSpeaksFor : 1);
-  budget_->learn(*answer.candidates, visits);
+  if (answer.candidates) {
+    if (answer.has_heard_enough())
+      budget_->appraise(*answer.candidates, answer.asked, scout_ == answer.id ? kScoutSpeaksFor : 1);
+    budget_->learn(*answer.candidates, visits);
+  }
   if (answer.passed_over) budget_->learn(*answer.passed_over, visits);
 }
 

@@ -10,6 +10,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <span>
 #include <vector>
@@ -49,16 +50,21 @@ class RoundBudget {
   LevelBudget levels(std::int64_t first_rows) { return {*budget_, *clock_, first_rows}; }
   // Of all candidates of all answers, what pays becomes their trees. draft_seconds: what it took to find them.
   void cut(std::span<Answer* const> answers, double draft_seconds);
-  // Of steps of 1, 2, ... rows behind `context` positions; empty where nothing is known of them.
-  std::vector<double> step_seconds(std::int64_t context) const;
+  // Of steps of 1, 2, ... rows, `rows` at most, behind `context` positions; empty where nothing is known of them.
+  std::vector<double> step_seconds(std::int64_t context,
+                                   std::int64_t rows = std::numeric_limits<std::int64_t>::max()) const;
 
   // Where rounds stay on the device their rows and levels are chosen beforehand, and levels() and cut() are not called:
   // of a round of so many trees, of up to `most` each,
   ResidentChoice choose_resident(std::int64_t trees, const ResidentChoice& most);
-  // which took `seconds` altogether; and then for each answer that learn() will be called for. Its tree's scores become
-  // log p.
+  // which took `seconds` altogether; and then for each answer that learn() will be called for. If its candidates are
+  // known, its tree's scores become log p.
   void observe_resident(std::int64_t trees, const ResidentChoice& chosen, double seconds);
   void judge_resident(Answer& answer, std::int64_t trees, const ResidentChoice& chosen);
+  // Beside a step of so many answers, all of which drafted on the device, or none of them, the host was busy so long.
+  void observe_host(std::int64_t answers, bool drafted, double seconds);
+  // Whether the candidates of that round are learned from: of many trees now and then is enough.
+  bool judges(std::int64_t trees) const;
   // Whether the answers' candidates, which cost nothing, promise more than such a round. Requires chooses().
   bool prefers(std::span<Answer* const> answers) const;
 
@@ -96,6 +102,7 @@ class RoundBudget {
   bool all_draft_ = false;  // in this round
   std::size_t told_rows_ = 0;
   std::optional<ResidentBudget> resident_ = {};
+  std::int64_t resident_rounds_ = 0;
   const SecondsClock* clock_ = nullptr;
 };
 

@@ -349,6 +349,33 @@ TEST_F(RoundBudgetTest, LearnsOnlyOfAnswersWhoseDraftersWereAsked) {
   EXPECT_LT(belief(), before);
 }
 
+TEST_F(RoundBudgetTest, RoundsOfFewTreesOnTheDeviceAreAllJudgedOfManyTreesOnlySome) {
+  RoundBudget budget = chosen(0.1);
+  begin(budget);
+  int of_few = 0, of_ten = 0, of_many = 0;
+  for (int round = 0; round < 160; ++round) {
+    budget.choose_resident(10, {.rows = 16, .depth = 6});
+    of_few += budget.judges(3) ? 1 : 0;
+    of_ten += budget.judges(10) ? 1 : 0;
+    of_many += budget.judges(64) ? 1 : 0;
+  }
+  EXPECT_EQ(of_few, 160);
+  EXPECT_EQ(of_ten, 64);
+  EXPECT_EQ(of_many, 10);
+  EXPECT_FALSE(RoundBudget().judges(1)) << "where nothing is chosen nothing is learned";
+}
+
+TEST_F(RoundBudgetTest, ATreeThatWasNotJudgedTeachesNothing) {
+  RoundBudget budget = chosen(0.1);
+  draft(1, 0.9, 0);
+  a_.candidates.reset();
+  const auto belief = [&] { return budget.budget()->calibration().probability(1, 0.9); };
+  const double before = belief();
+  const std::vector<Visit> rejected = {{.node = 0, .token = 99}};
+  for (int i = 0; i < 20; ++i) budget.learn(a_, rejected);
+  EXPECT_EQ(belief(), before);
+}
+
 TEST_F(RoundBudgetTest, ATableThatIsMissingOrDamagedIsMeasuredAndTold) {
   for (const std::optional<StepTimes>& known :
        {std::optional<StepTimes>(), std::optional(StepTimes{.rows = {1}, .contexts = {0}, .seconds = {-1}})}) {

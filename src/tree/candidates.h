@@ -36,6 +36,8 @@ class Candidates {
   void unite(const Candidates& other);
   void unite(const TokenTree& other);
 
+  void reserve(std::size_t candidates) { candidates_.reserve(candidates); }
+
   // How many candidates, the root included.
   int size() const { return static_cast<int>(candidates_.size()); }
   const Candidate& operator[](int id) const { return candidates_[static_cast<std::size_t>(id)]; }
