@@ -140,6 +140,7 @@ void Answer::score(const LogitRow& logits) {
 
 void Answer::count_round(std::span<const Visit> visits) {
   result.accept_lengths.push_back(static_cast<std::int64_t>(visits.size()) - 1);
+  count_levels(judged_levels(*tree, visits, finish.has_value()), result.judged_by_depth);
   result.verified_rows += tree->size();
   result.plain_rounds += tree->size() == 1 ? 1 : 0;
   result.undrafted_rounds += drafted ? 0 : 1;

@@ -67,9 +67,14 @@ class WatchedBatch : public TinyModelTest {
 TEST_F(WatchedBatch, WhatIsCountedIsWhatTheAnswersSay) {
   std::vector<std::vector<std::int32_t>> prompts = {text(30, 37), text(9, 5), text(200, 11)};
   std::vector<GenerateRequest> requests;
+  std::vector<std::vector<std::int64_t>> judged(prompts.size());
   for (const auto& prompt : prompts) {
     answers_.learn(prompt, Batch(model_, {.context = 300}).generate(prompt, {.max_tokens = 40}).tokens);
+    std::vector<std::int64_t>& levels = judged[requests.size()];
     requests.push_back({.prompt = prompt, .options = {.max_tokens = 40}});
+    requests.back().events.on_round = [&](const Round& round) {
+      count_levels(judged_levels(round.tree, round.visits, round.finish.has_value()), levels);
+    };
   }
   Batch batch(model_, {.context = 300, .parallel = 2}, speculation());
   const std::vector<GenerateResult> results = batch.generate(requests);
@@ -82,6 +87,7 @@ TEST_F(WatchedBatch, WhatIsCountedIsWhatTheAnswersSay) {
     tokens += std::ssize(result.tokens);
     plain += result.plain_rounds;
   }
+  for (std::size_t i = 0; i < results.size(); ++i) EXPECT_EQ(results[i].judged_by_depth, judged[i]);
   EXPECT_EQ(counted.rows.roots, rounds);
   EXPECT_EQ(counted.rows.drafts, drafted);
   EXPECT_EQ(counted.rows.prompts, 30 + 9 + 200);

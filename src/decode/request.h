@@ -45,15 +45,16 @@ struct GeneratedToken {
 struct GenerateResult {
   std::vector<std::int32_t> tokens;  // the answer, the stop token included
   FinishReason finish_reason = FinishReason::token_limit;
-  std::int64_t reused_tokens = 0;            // of the prompt, already in the cache
-  double prefill_seconds = 0;                // until the first token is known
-  double decode_seconds = 0;                 // the rest
-  std::vector<std::int64_t> accept_lengths;  // of every round: drafted tokens accepted
-  RoundTimes times;                          // of all rounds together
-  std::int64_t verified_rows = 0;            // of all trees, roots included
-  std::int64_t plain_rounds = 0;             // rounds with the root alone
-  std::int64_t undrafted_rounds = 0;         // of those, the ones without asking the drafters
-  std::vector<Logprobs> prompt_logprobs;     // where asked for: of the prompt's tokens from the second on
+  std::int64_t reused_tokens = 0;             // of the prompt, already in the cache
+  double prefill_seconds = 0;                 // until the first token is known
+  double decode_seconds = 0;                  // the rest
+  std::vector<std::int64_t> accept_lengths;   // of every round: drafted tokens accepted
+  std::vector<std::int64_t> judged_by_depth;  // rounds in which a guess at depth 1, 2, ... was judged
+  RoundTimes times;                           // of all rounds together
+  std::int64_t verified_rows = 0;             // of all trees, roots included
+  std::int64_t plain_rounds = 0;              // rounds with the root alone
+  std::int64_t undrafted_rounds = 0;          // of those, the ones without asking the drafters
+  std::vector<Logprobs> prompt_logprobs;      // where asked for: of the prompt's tokens from the second on
   PredictionCounts prediction;
 
   std::int64_t rounds() const { return static_cast<std::int64_t>(accept_lengths.size()); }

@@ -72,7 +72,6 @@ struct Round {
   bool resident = false;
 
   std::int64_t accepted() const { return static_cast<std::int64_t>(visits.size()) - 1; }  // drafted tokens
-  std::int64_t judged_levels() const { return espalier::judged_levels(tree, visits, finish.has_value()); }
 };
 
 using RoundObserver = std::function<void(const Round&)>;

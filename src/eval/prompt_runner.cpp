@@ -145,10 +145,7 @@ std::optional<TurnRecord> PromptRunner::next(const TurnRequest& request) {
   try {
     plain = answer_plainly(request);
     if (plain && was_cancelled(*plain)) return std::nullopt;
-    result = answer(session_, request, {.on_round = [&](const Round& round) {
-                      count_levels(round.judged_levels(), record.reached);
-                      if (keeps_rounds) recorder_.observe(round);
-                    }});
+    result = answer(session_, request, {.on_round = keeps_rounds ? recorder_.observer() : RoundObserver()});
   } catch (const InputError& error) {
     return failed_turn(request, error.what());
   }
@@ -159,6 +156,7 @@ std::optional<TurnRecord> PromptRunner::next(const TurnRequest& request) {
   record.tokens = std::move(result.generated.tokens);
   record.text = std::move(result.text);
   record.finish_reason = name(result.generated.finish_reason);
+  record.reached = std::move(result.generated.judged_by_depth);
   record.accept_lengths = std::move(result.generated.accept_lengths);
   record.seconds = seconds_of_turn(result.generated);
   record.stages = result.generated.times;
