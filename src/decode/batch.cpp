@@ -6,7 +6,6 @@
 #include "base/error.h"
 #include "decode/answer.h"
 #include "decode/answer_failure.h"
-#include "decode/padding_trees.h"
 #include "decode/step_timing.h"
 #include "decode/stopwatch.h"
 
@@ -50,12 +49,9 @@ WorkspaceShape workspace_shape(const DecoderChoices& choices, const DrafterSet& 
           .form = choices.form};
 }
 
-// Rounds that stay on the device may be padded with whole trees.
-KvOptions kv_options(const Device& device, const DecoderOptions& options, const DecoderChoices& choices,
-                     const KvShape& shape) {
+KvOptions kv_options(const DecoderOptions& options, const DecoderChoices& choices) {
   KvOptions kv = options.kv;
-  if (options.round_route != RoundRoute::host && max_rows(choices.tree) > 1)
-    kv.padding_slots = padding_tree_slots(device, options.parallel, choices.branch_rows, shape.block_size);
+  kv.padding_slots = choices.padding_slots;
   return kv;
 }
 
@@ -67,8 +63,7 @@ Batch::Batch(const Transformer& model, const DecoderOptions& options, const Spec
       stall_seconds_(options.stall_seconds),
       parallel_(options.parallel),
       choices_(decoder_choices(model.config(), model.device(), options, speculation)),
-      cache_(model.device(), model.kv_shape(options.kv_type), choices_.cache_positions,
-             kv_options(model.device(), options, choices_, model.kv_shape(options.kv_type))),
+      cache_(model.device(), model.kv_shape(options.kv_type), choices_.cache_positions, kv_options(options, choices_)),
       index_(cache_),
       drafters_(make_drafters(cache_, options.parallel, speculation, choices_.branch_rows)),
       teacher_(model, cache_, clock_,

@@ -190,8 +190,7 @@ class Batch {
   std::vector<std::unique_ptr<Answer>> answers_;  // in the order of their ids
   RequestId next_id_ = 0;
   LastKeys last_keys_;
-  double launch_seconds_ = 0;  // of the teacher's last step, before it was waited for
-  double lateness_ = 0;        // seconds that steps with answers take longer than their rows should
+  double lateness_ = 0;  // seconds that steps with answers take longer than their rows should
   BatchStatistics statistics_;
 };
 

@@ -73,13 +73,15 @@ TEST_F(BatchWithABudget, InACompanyThatNoGuessesWouldPayInDraftersHearNothingFro
   CountingDrafter::Calls calls;
   Speculation speculation = counting({.shape = TreeShape::chain, .nodes = 4, .depth = 3}, calls);
   speculation.budget = budget_of(0.5);
+  double now = 0;
+  speculation.budget->clock = [&now] { return now += 1e-4; };
   Batch batch(model_, {.context = 256, .parallel = 8}, speculation);
   for (int i = 0; i < 8; ++i) batch.submit({.prompt = prompt_, .options = {.max_tokens = 30}});
   while (batch.step()) continue;
-  EXPECT_EQ(calls.rounds, 0) << "it has not heard enough to be asked";
-  EXPECT_EQ(calls.awake, 0);
-  EXPECT_GT(calls.resting, 20);
-  EXPECT_LT(calls.resting, 40);
+  EXPECT_GT(calls.rounds, 0) << "it runs no network: it knows the text at once";
+  EXPECT_LT(calls.rounds, 8);
+  EXPECT_GT(calls.awake + calls.resting, 20);
+  EXPECT_LT(calls.awake + calls.resting, 40) << "one of eight";
   batch.generate(prompt_, {.max_tokens = 30});
   EXPECT_GT(calls.rounds, 0) << "alone they might";
 }

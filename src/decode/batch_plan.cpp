@@ -164,6 +164,7 @@ DraftCompany Batch::draft_company(std::span<const PromptPart> prompts) const {
   if (!resident_ || !all(AnswerPhase::prompt, [&](const Answer& answer) { return fits_device(answer); }))
     return company;
   company.way = DraftWay::resident;
+  company.trees = resident_->trees_for(company.answers);
   if (prompts.empty() && all(AnswerPhase::decoding, [&](const Answer& answer) { return has_room_to_draft(answer); }))
     company.round = DraftWay::resident;
   return company;

@@ -93,7 +93,7 @@ bool Batch::host_promises_more(std::span<Answer* const> answers) {
   guarded(answers, teacher_, [&] {
     const Stopwatch clock(clock_);
     trees_.propose(answers, drafters_, ~(SourceSet{1} << resident_drafter_), budget_);
-    more = budget_.prefers(answers);
+    more = budget_.prefers(answers, resident_->trees_for(std::ssize(answers)));
     if (more) trees_.cut(answers, clock, budget_);
   });
   return more;
@@ -105,7 +105,7 @@ void Batch::run_resident(std::span<Answer* const> answers) {
   if (!guarded(answers, teacher_, [&] { verdicts = launch(answers); })) return;
   const double seconds = clock.seconds();
   const std::int64_t trees = resident_->trees_for(std::ssize(answers));
-  if (resident_->settled()) budget_.observe_resident(trees, resident_shape_, seconds);
+  budget_.observe_resident(trees, resident_shape_, resident_->settled() ? std::optional(seconds) : std::nullopt);
   std::vector<Answer*> undecided;
   for (std::size_t s = 0; s < answers.size(); ++s) {
     Answer& answer = *answers[s];
@@ -142,8 +142,8 @@ void Batch::observe_host(std::span<Answer* const> answers, double seconds) {
   if (answers.empty()) return;
   const bool resident = all(&Answer::resident, true);
   if (!resident && !all(&Answer::drafted, false)) return;
-  const double computed = answers[0]->times.verify + (resident ? 0 : launch_seconds_);
-  budget_.observe_host(std::ssize(answers), resident, seconds - computed);
+  const RoundTimes& times = answers[0]->times;
+  budget_.observe_host(std::ssize(answers), resident, seconds - times.prepare - times.verify);
 }
 
 std::vector<ResidentVerdict> Batch::launch(std::span<Answer* const> answers) {

@@ -143,9 +143,7 @@ void Batch::run_teacher(std::span<Answer* const> answers, std::span<PromptPart> 
   std::vector<Answer*> all(answers.begin(), answers.end());
   for (const PromptPart& part : prompts) all.push_back(part.answer);
   StepOutput output;
-  const Stopwatch clock(clock_);
   if (!guarded(all, teacher_, [&] { output = teacher_.run(answers, prompts); })) return;
-  launch_seconds_ = clock.seconds();
   const std::int64_t rows = teacher_.step_rows();
   statistics_.count_step(answers, prompts, rows_of_step(device(), rows) - rows);
   for (Answer* answer : answers) guarded(*answer, teacher_, [&] { accept(*answer, output); });

@@ -16,9 +16,7 @@ namespace {
 constexpr double kGoodChance = 0.8;  // of a guess below an accepted one: few drafters are better
 // What a round of drafters that have not won yet, or not lately, may cost beyond a plain one: a share of that.
 constexpr double kRisk = 0.25;
-// A running mean over the last 8 passes or so.
-constexpr double kPassMemory = 8;
-constexpr double kMostDelayed = 4;  // times that mean: what took longer is taken for so much
+constexpr double kPassMemory = 8;  // in running means
 
 // A guess of some sequence.
 struct Guess {
@@ -107,7 +105,7 @@ Budget::Budget(StepTimes measured, const BudgetShape& shape)
 // Where no drafter has been timed yet, those that run networks take what is least to be expected of one.
 Prospects Budget::prospects(int answers) const {
   double share = 0;
-  for (const Passes& passes : passes_) share += passes.share;
+  for (const Passes& passes : passes_) share += passes.share.mean();
   return prospects(answers, share > 0 || networks_ == 0 ? share : kUsualLevelShare);
 }
 
@@ -188,23 +186,22 @@ double Budget::plain_seconds() const {
   return seconds_of_rows(step_seconds_, round_.roots);
 }
 
-double Budget::usual_drafting() const {
-  return usual_drafting_ > 0 ? usual_drafting_ : kUsualLevelShare * plain_seconds();
+UsualSeconds Budget::usual_drafting(std::int64_t drafting) const {
+  UsualSeconds usual = drafting_[company_size(drafting)];
+  if (!usual.known()) usual.note(kUsualLevelShare * plain_seconds(), kPassMemory);
+  return usual;
 }
 
-double Budget::undelayed(double draft_seconds) const {
-  return std::min(draft_seconds, kMostDelayed * usual_drafting());
+void Budget::observe_drafting(std::int64_t drafting, double seconds) {
+  UsualSeconds usual = usual_drafting(drafting);
+  usual.note(seconds, kPassMemory);
+  drafting_[company_size(drafting)] = usual;
 }
 
-void Budget::observe_drafting(double seconds) {
-  usual_drafting_ = usual_drafting();
-  follow(usual_drafting_, undelayed(seconds), kPassMemory);
-}
-
-double Budget::added_seconds(int rows, int all_rows, double draft_seconds) const {
-  const double guesses = all_rows - round_.roots;
-  const double more = seconds_of_rows(step_seconds_, all_rows) - plain_seconds();
-  return undelayed(draft_seconds) + (guesses > 0 ? more * (rows - 1) / guesses : 0);
+double Budget::added_seconds(double rows_share, std::int64_t step_rows, std::int64_t drafting,
+                             double draft_seconds) const {
+  const double drafts = usual_drafting(drafting).undelayed(draft_seconds) / static_cast<double>(drafting);
+  return drafts + rows_share * (seconds_of_rows(step_seconds_, step_rows) - plain_seconds());
 }
 
 void LevelBudget::begin(std::size_t drafter) {
@@ -239,7 +236,7 @@ bool LevelBudget::buys(std::span<const Frontier> frontiers) {
     const RoundShape& round = budget_.round_;
     return best_rows(accepted, budget_.affordable_seconds(), seconds, round.roots, round.prompt_rows).rate;
   };
-  return rate(hoped_, spent + passes.seconds) > rate(accepted_, spent);
+  return rate(hoped_, spent + passes.seconds.mean()) > rate(accepted_, spent);
 }
 
 void LevelBudget::bought(std::span<const Frontier> frontiers) {
@@ -257,19 +254,14 @@ void LevelBudget::bought(std::span<const Frontier> frontiers) {
   }
 }
 
-// A pass that something delayed counts for little.
 void LevelBudget::time_pass(std::span<const Frontier> frontiers) {
   Budget::Passes& passes = budget_.passes_[drafter_];
-  const auto note = [](double& mean, double value) {
-    if (mean == 0) mean = value;
-    follow(mean, std::min(value, kMostDelayed * mean), kPassMemory);
-  };
   std::int64_t rows = 0;
   for (const Frontier& frontier : frontiers) rows += std::ssize(frontier.nodes);
   if (frontiers[0].nodes[0] == 0) rows = std::max(rows, first_rows_);
   const double seconds = clock_() - pass_begin_;
-  note(passes.seconds, seconds);
-  note(passes.share, seconds / seconds_of_rows(budget_.step_seconds_, rows));
+  passes.seconds.note(seconds, kPassMemory);
+  passes.share.note(seconds / seconds_of_rows(budget_.step_seconds_, rows), kPassMemory);
 }
 
 void LevelBudget::merge_new(std::span<const Frontier> frontiers) {

@@ -8,6 +8,7 @@
 // token. docs/budgets.md derives it. Nothing here reads a clock or a device: times are arguments. One thread at a time.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -18,6 +19,7 @@
 #include "decode/guess_worth.h"
 #include "decode/row_choice.h"
 #include "decode/step_times.h"
+#include "decode/usual_seconds.h"
 
 namespace espalier {
 
@@ -86,12 +88,12 @@ class Budget {
   void appraise(const Candidates& candidates, SourceSet asked, int times);
   // A step of the round took `seconds`; before its rows lie `context` positions on the average.
   void observe_step(std::int64_t rows, std::int64_t context, double seconds);
-  // By the table, what the drafts of one sequence add to the time of a round, whose trees have `all_rows` rows and its
-  // own `rows` of them, where drafting took `draft_seconds` for it. What something delayed counts for little: a first
-  // pass finds cold weights, or reads a prompt.
-  double added_seconds(int rows, int all_rows, double draft_seconds) const;
-  // Drafting took so long for each sequence that drafted in a round, which has been judged.
-  void observe_drafting(double seconds);
+  // By the table, what drafts added to the time of a round whose step had so many rows, where `drafting` sequences
+  // drafted in draft_seconds: of the rows `rows_share`, of the rest what one of the sequences has to bear. What
+  // something delayed counts for little: a first pass finds cold weights, or reads a prompt.
+  double added_seconds(double rows_share, std::int64_t step_rows, std::int64_t drafting, double draft_seconds) const;
+  // Drafting took so long in a round in which so many sequences drafted, and which has been judged.
+  void observe_drafting(std::int64_t drafting, double seconds);
   // Likewise, the time of a round of roots.
   double plain_seconds() const;
 
@@ -99,13 +101,12 @@ class Budget {
   friend class LevelBudget;
   // What a drafter's passes have been like.
   struct Passes {
-    double seconds = 0;     // a running mean; 0: none yet
-    double share = 0;       // likewise, of a step of the teacher of as many rows
-    double best_child = 1;  // likewise: the chance of the best guess below an expanded node, given the node
+    UsualSeconds seconds = {};
+    UsualSeconds share = {};  // of a step of the teacher of as many rows
+    double best_child = 1;    // a running mean: the chance of the best guess below an expanded node, given the node
   };
 
-  double usual_drafting() const;
-  double undelayed(double draft_seconds) const;
+  UsualSeconds usual_drafting(std::int64_t drafting) const;
   StepOffer step_offer(std::int64_t roots, double draft_seconds) const;
   // Of the step times those of steps that the round may take.
   std::span<const double> affordable_seconds() const { return std::span(step_seconds_).first(affordable_rows_); }
@@ -116,7 +117,7 @@ class Budget {
   Calibration calibration_;
   GuessWorth worth_;
   std::vector<Passes> passes_;
-  double usual_drafting_ = 0;  // a running mean; 0: none yet
+  std::array<UsualSeconds, kCompanySizes> drafting_ = {};  // of a round, by the class of those that drafted
 
   // Of the round.
   RoundShape round_;

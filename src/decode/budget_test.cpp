@@ -179,7 +179,7 @@ TEST(Budget, RisksLittleUntilDraftsHaveWon) {
   EXPECT_EQ(rows(), 3) << "a quarter of a step beyond the root";
   patience.settle(2, budget.plain_seconds(), budget.plain_seconds());
   EXPECT_GT(rows(), 6);
-  patience.settle(1, budget.plain_seconds() + budget.added_seconds(24, 24, 0), budget.plain_seconds());
+  patience.settle(1, budget.plain_seconds() + budget.added_seconds(1, 24, 1, 0), budget.plain_seconds());
   EXPECT_EQ(rows(), 3) << "it was lost again";
   Budget dear(linear_times(0.6), {.rows = 64});
   dear.begin_round({.context = 100});
@@ -216,23 +216,28 @@ TEST(Budget, ASequenceAnswersForItsOwnGuessesAndItsDrafting) {
   Budget budget(linear_times(0.1), {.rows = 64});
   budget.begin_round({.roots = 2, .context = 100});
   EXPECT_DOUBLE_EQ(budget.plain_seconds(), 1.1) << "a step of the roots";
-  EXPECT_DOUBLE_EQ(budget.added_seconds(1, 2, 0), 0);
-  EXPECT_DOUBLE_EQ(budget.added_seconds(1, 2, 0.25), 0.25);
-  EXPECT_DOUBLE_EQ(budget.added_seconds(5, 6, 0.25), 0.25 + 0.4) << "all guesses are its own";
-  EXPECT_DOUBLE_EQ(budget.added_seconds(4, 10, 0), 0.3);
-  EXPECT_DOUBLE_EQ(budget.added_seconds(6, 10, 0), 0.5);
-  EXPECT_DOUBLE_EQ(budget.added_seconds(1, 10, 0), 0) << "nobody pays for the guesses of others";
+  EXPECT_DOUBLE_EQ(budget.added_seconds(0, 2, 1, 0), 0);
+  EXPECT_DOUBLE_EQ(budget.added_seconds(0, 2, 1, 0.25), 0.25);
+  EXPECT_DOUBLE_EQ(budget.added_seconds(0, 2, 2, 0.25), 0.125) << "two drafted";
+  EXPECT_DOUBLE_EQ(budget.added_seconds(1, 6, 1, 0.25), 0.25 + 0.4) << "all guesses are its own";
+  EXPECT_DOUBLE_EQ(budget.added_seconds(3.0 / 8, 10, 2, 0), 0.3);
+  EXPECT_DOUBLE_EQ(budget.added_seconds(5.0 / 8, 10, 2, 0), 0.5);
+  EXPECT_DOUBLE_EQ(budget.added_seconds(0, 10, 2, 0), 0) << "nobody pays for the guesses of others";
 }
 
 TEST(Budget, DraftingThatSomethingDelayedCountsForLittle) {
   Budget budget(linear_times(0.1), {.rows = 64});
   budget.begin_round({.context = 100});
-  EXPECT_DOUBLE_EQ(budget.added_seconds(1, 1, 6), 0.4) << "nobody knows yet what is usual: a tenth of a step";
-  for (int i = 0; i < 50; ++i) budget.observe_drafting(0.5);
-  EXPECT_NEAR(budget.added_seconds(1, 1, 1), 1, 1e-9);
-  EXPECT_NEAR(budget.added_seconds(1, 1, 6), 2, 0.01);
-  budget.observe_drafting(1000);
-  EXPECT_LT(budget.added_seconds(1, 1, 6), 3) << "nor does it become the usual";
+  const auto added = [&](std::int64_t drafting, double seconds) {
+    return budget.added_seconds(0, 1, drafting, seconds);
+  };
+  EXPECT_DOUBLE_EQ(added(1, 6), 0.4) << "nobody knows yet what is usual: a tenth of a step";
+  for (int i = 0; i < 50; ++i) budget.observe_drafting(1, 0.5);
+  EXPECT_NEAR(added(1, 1), 1, 1e-9);
+  EXPECT_NEAR(added(1, 6), 2, 0.01);
+  budget.observe_drafting(1, 1000);
+  EXPECT_LT(added(1, 6), 3) << "nor does it become the usual";
+  EXPECT_DOUBLE_EQ(added(8, 8), 0.4 / 8) << "what is usual alone says nothing of many";
 }
 
 // What is settled of all who draft, and the rate of the whole step, must say the same.
@@ -251,7 +256,7 @@ TEST(Budget, DraftingPaysForACompanyWhereItPaysForTheStep) {
     if (std::abs(gain) < 1e-9) continue;
     CompanyDrafting company;
     company.settle({.accepted = accepted,
-                    .seconds = roots * budget.added_seconds(rows, roots * rows, draft / roots),
+                    .seconds = budget.added_seconds(1, roots * rows, 1, draft),
                     .plain_seconds = plain,
                     .answers = roots});
     ASSERT_EQ(company.wins(), gain > 0) << "seed " << seed;

@@ -25,6 +25,7 @@ inline constexpr double kUsualLevelShare = 0.1;
 // Who shares the steps to come.
 struct DraftCompany {
   int answers = 1;                    // those included whose prompts are read, or will be
+  std::int64_t trees = 1;             // of a round of theirs that stays on the device, which may be padded
   DraftWay way = DraftWay::lookup;    // in which most of their rounds would be drafted
   DraftWay round = DraftWay::lookup;  // likewise, this one
 };

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "decode/draft_rows.h"
+#include "decode/padding_trees.h"
 
 namespace espalier {
 namespace {
@@ -46,6 +47,14 @@ StepForm choose_form(const Device& device, const DecoderOptions& options, const 
   const bool wants_mask = eager || device.needs_dense_mask() || (device.prefers_dense_mask() && max_rows(tree) > 1);
   const bool dense = options.mask == MaskChoice::automatic ? wants_mask : options.mask == MaskChoice::dense;
   return {.attention = options.attention, .mask = dense ? MaskForm::dense : MaskForm::list};
+}
+
+// Rounds that stay on the device may be padded with whole trees.
+std::int64_t choose_padding_slots(const Device& device, const DecoderChoices& choices, const DecoderOptions& options,
+                                  const Speculation& speculation) {
+  const bool may_stay = speculation.drafters && max_rows(choices.tree) > 1 && options.round_route != RoundRoute::host &&
+                        options.kv.reorder == Reorder::fast && choices.form.mask == MaskForm::list;
+  return may_stay ? padding_tree_slots(device, options.parallel, choices.branch_rows, KvShape{}.block_size) : 0;
 }
 
 // What `parallel` sequences of a whole context need by the scheduler's count, so that each of them is admitted.
@@ -99,6 +108,7 @@ DecoderChoices decoder_choices(const ModelConfig& config, const Device& device, 
   choices.drawn_rows = std::min(choices.step_rows, choices.tree_rows + (alone ? 0 : options.parallel));
   choices.logit_rows = std::max(choices.scored_rows, choices.drawn_rows);
   choices.cache_positions = choose_cache_positions(choices, options);
+  choices.padding_slots = choose_padding_slots(device, choices, options, speculation);
   return choices;
 }
 

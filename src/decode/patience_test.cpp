@@ -181,8 +181,8 @@ class SimulatedAnswer {
     budget_.learn(candidates, visits);
     const double plain = budget_.plain_seconds();
     patience_.settle(static_cast<double>(visits.size()),
-                     plain + budget_.added_seconds(tree.size(), tree.size(), draft_seconds), plain);
-    budget_.observe_drafting(draft_seconds);
+                     plain + budget_.added_seconds(1, tree.size(), 1, draft_seconds), plain);
+    budget_.observe_drafting(1, draft_seconds);
   }
 
   static constexpr std::int32_t kVocabulary = 1000;

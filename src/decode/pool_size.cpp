@@ -28,10 +28,11 @@ PoolSize pool_of_bytes(const Transformer& model, const DecoderOptions& options, 
   const DecoderChoices wanted = wanted_choices(model, options, speculation);
   const std::int64_t block = KvShape{}.block_size;
   const std::int64_t position = kv_position_bytes(model, options.kv_type, speculation);
-  PoolSize size{.positions = std::min(wanted.cache_positions, memory.bytes / position / block * block)};
+  const std::int64_t slots = memory.bytes / position - wanted.padding_slots;
+  PoolSize size{.positions = std::min(wanted.cache_positions, slots / block * block)};
   size.context = std::min(wanted.context, context_of_pool(wanted, size.positions));
   if (size.context < 1) {
-    const std::int64_t least = pool_of_context(wanted, 1);
+    const std::int64_t least = wanted.padding_slots + pool_of_context(wanted, 1);
     if (memory.given)
       input_error("--kv-memory: expected {} bytes or more for {} positions, got {}", least * position, least,
                   memory.bytes);

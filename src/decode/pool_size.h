@@ -26,9 +26,9 @@ struct PoolSize {
                                // reserve that an answer is admitted for
 };
 
-// The pool of a batch with these options that takes up to `memory`: no more than `parallel` whole contexts need, in
-// whole blocks. options.cache_positions is not looked at. Where the pool has room for no position, throws with what one
-// would need: InputError where the bytes were given, else DeviceError.
+// The pool of a batch with these options that takes up to `memory`, its padding included: no more than `parallel` whole
+// contexts need, in whole blocks. options.cache_positions is not looked at. Where the pool has room for no position,
+// throws with what one would need: InputError where the bytes were given, else DeviceError.
 PoolSize pool_of_bytes(const Transformer& model, const DecoderOptions& options, const Speculation& speculation,
                        const PoolMemory& memory);
 

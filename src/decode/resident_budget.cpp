@@ -9,25 +9,16 @@
 namespace espalier {
 namespace {
 
-constexpr double kShareOfNewest = 1.0 / 32;  // share of the newest in a mean
-constexpr double kBetter = 1.08;             // that another shape has to be
-constexpr std::int64_t kProbeRounds = 64;    // from one round of all levels to the next
+constexpr double kRoundMemory = 32;        // in running means
+constexpr double kBetter = 1.08;           // that another shape has to be
+constexpr std::int64_t kProbeRounds = 64;  // from one round of all levels to the next
 constexpr std::int64_t kRowStep = 4;
-
-void follow(double& mean, double value) {
-  mean += kShareOfNewest * (value - mean);
-}
-
-// Of seconds: 0 is no mean yet, and what something delayed counts for little.
-void follow_seconds(double& mean, double seconds) {
-  if (mean == 0) mean = seconds;
-  follow(mean, std::min(seconds, 4 * mean));
-}
 
 }  // namespace
 
 ResidentChoice ResidentBudget::choose(std::span<const double> step_seconds, std::int64_t trees) {
-  if (!knows(trees) || ++rounds_ % kProbeRounds == 0) return {chosen_.rows, most_.depth};
+  probes_ = !knows(trees) || ++rounds_ % kProbeRounds == 0;
+  if (probes_) return {chosen_.rows, most_.depth};
   return chosen_ = best({step_seconds, trees, level_seconds(trees), host_seconds(trees)});
 }
 
@@ -44,13 +35,13 @@ ResidentChoice ResidentBudget::best(const Prices& prices) const {
 }
 
 // Levels for so many trees that were never had take what is usual.
-std::optional<double> ResidentBudget::expected_rate(std::span<const double> step_seconds, std::int64_t trees,
-                                                    double first_chance) const {
+std::optional<double> ResidentBudget::expected_rate(std::span<const double> step_seconds, std::int64_t answers,
+                                                    std::int64_t trees, double first_chance) const {
   if (chances_.empty() || chances_[0].empty() || chances_[0][0] <= 0) return std::nullopt;
   const double usual = kUsualLevelShare * seconds_of_rows(step_seconds, trees);
   const Prices prices{step_seconds, trees, knows(trees) ? level_seconds(trees) : usual, host_seconds(trees),
                       first_chance / chances_[0][0]};
-  return static_cast<double>(trees) * rate(best(prices), prices);
+  return static_cast<double>(answers) * rate(best(prices), prices);
 }
 
 double ResidentBudget::rate(const ResidentChoice& choice, const Prices& prices) const {
@@ -75,21 +66,21 @@ void ResidentBudget::learn(const Candidates& candidates, const AcceptanceEstimat
     own.resize(static_cast<std::size_t>(most_.rows));
     std::vector<double>& means = chances_[static_cast<std::size_t>(levels) - 1];
     if (means.empty()) means = own;
-    for (std::size_t rank = 0; rank < own.size(); ++rank) follow(means[rank], own[rank]);
+    for (std::size_t rank = 0; rank < own.size(); ++rank) means[rank] += (own[rank] - means[rank]) / kRoundMemory;
   }
 }
 
 void ResidentBudget::observe(std::int64_t trees, int depth, double draft_seconds) {
-  follow_seconds(level_seconds_[company_size(trees)], std::max(draft_seconds, 0.0) / depth);
+  level_seconds_[company_size(trees)].note(std::max(draft_seconds, 0.0) / depth, kRoundMemory);
 }
 
 void ResidentBudget::observe_host(std::int64_t trees, bool drafted, double seconds) {
-  follow_seconds((drafted ? drafted_host_ : plain_host_)[company_size(trees)], std::max(seconds, 0.0));
+  (drafted ? drafted_host_ : plain_host_)[company_size(trees)].note(std::max(seconds, 0.0), kRoundMemory);
 }
 
 double ResidentBudget::host_seconds(std::int64_t trees) const {
-  const double plain = plain_host_[company_size(trees)], drafted = drafted_host_[company_size(trees)];
-  return plain > 0 ? std::max(drafted - plain, 0.0) : 0;
+  const UsualSeconds &plain = plain_host_[company_size(trees)], &drafted = drafted_host_[company_size(trees)];
+  return plain.known() ? std::max(drafted.mean() - plain.mean(), 0.0) : 0;
 }
 
 }  // namespace espalier

@@ -20,6 +20,7 @@
 
 #include "decode/calibration.h"
 #include "decode/company_drafting.h"
+#include "decode/usual_seconds.h"
 #include "tree/candidates.h"
 
 namespace espalier {
@@ -38,9 +39,11 @@ class ResidentBudget {
 
   // For a round of so many trees. step_seconds[n - 1]: of a step of n rows.
   ResidentChoice choose(std::span<const double> step_seconds, std::int64_t trees);
-  // The tokens per second of all trees of such a round, as it would be chosen, if the best first guess has this chance
-  // by now; nothing: that is not known yet.
-  std::optional<double> expected_rate(std::span<const double> step_seconds, std::int64_t trees,
+  // Whether the round that was chosen last has all levels, so that all of them can be learned.
+  bool probes() const { return probes_; }
+  // The tokens per second of so many answers in a round of `trees`, as it would be chosen, if the best first guess has
+  // this chance by now; nothing: that is not known yet.
+  std::optional<double> expected_rate(std::span<const double> step_seconds, std::int64_t answers, std::int64_t trees,
                                       double first_chance) const;
   // Of a round: the chances of all guesses in `depth` levels, of an answer that had room for them.
   void learn(const Candidates& candidates, const AcceptanceEstimate& chances, int depth);
@@ -49,7 +52,7 @@ class ResidentBudget {
   // The host was busy so long beside a round of so many trees, or, of single rows, beside a plain step.
   void observe_host(std::int64_t trees, bool drafted, double seconds);
   double draft_seconds(std::int64_t trees, int depth) const {
-    return depth * level_seconds_[company_size(trees)] + host_seconds(trees);
+    return depth * level_seconds(trees) + host_seconds(trees);
   }
 
  private:
@@ -63,17 +66,18 @@ class ResidentBudget {
     double worth = 1;  // chances against those that were learned
   };
 
-  bool knows(std::int64_t trees) const { return level_seconds_[company_size(trees)] > 0 && !chances_.empty(); }
-  double level_seconds(std::int64_t trees) const { return level_seconds_[company_size(trees)]; }
+  bool knows(std::int64_t trees) const { return level_seconds(trees) > 0 && !chances_.empty(); }
+  double level_seconds(std::int64_t trees) const { return level_seconds_[company_size(trees)].mean(); }
   double host_seconds(std::int64_t trees) const;
   ResidentChoice best(const Prices& prices) const;
   double rate(const ResidentChoice& choice, const Prices& prices) const;
 
   ResidentChoice most_, chosen_;
-  std::vector<std::vector<double>> chances_;              // by levels, then by rank
-  std::array<double, kCompanySizes> level_seconds_ = {};  // by the class of their number; 0: nothing is known yet
-  std::array<double, kCompanySizes> plain_host_ = {}, drafted_host_ = {};  // likewise
+  std::vector<std::vector<double>> chances_;                                     // by levels, then by rank
+  std::array<UsualSeconds, kCompanySizes> level_seconds_ = {};                   // by the class of their number
+  std::array<UsualSeconds, kCompanySizes> plain_host_ = {}, drafted_host_ = {};  // likewise
   std::int64_t rounds_ = 0;
+  bool probes_ = false;
 };
 
 }  // namespace espalier

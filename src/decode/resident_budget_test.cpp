@@ -75,7 +75,7 @@ TEST_F(ResidentBudgetTest, AnotherShapeIsTakenOnlyWhereItIsClearlyBetter) {
 TEST_F(ResidentBudgetTest, WhatTheHostDoesForTreesBeyondSingleRowsIsPaidForOnceBothWereSeen) {
   budget_.observe(1, 6, 6 * 0.01);
   learn(0.9);
-  const auto rate = [&] { return budget_.expected_rate(staircase(), 1, 0.9).value(); };
+  const auto rate = [&] { return budget_.expected_rate(staircase(), 1, 1, 0.9).value(); };
   const double before = rate();
   budget_.observe_host(1, true, 1.5);
   EXPECT_EQ(rate(), before);

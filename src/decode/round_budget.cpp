@@ -13,6 +13,7 @@ namespace {
 constexpr double kWorthLeaving = 1.25;  // the next round on the device begins with what it missed, which takes longer
 constexpr std::int64_t kJudged = 4;     // trees of a round, on the average
 constexpr int kProspectRounds = 8;      // after so many they are computed anew
+constexpr int kRoundsToStopHearing = 32;
 constexpr int kScoutSpeaksFor = 4;  // or a company whose texts have turned would learn of it after hundreds of rounds
 
 StepTimes times_of(const ChosenBudget& chosen, const std::function<StepTimes()>& measure) {
@@ -47,13 +48,14 @@ RoundBudget::RoundBudget(const ChosenBudget& chosen, const BudgetShape& shape, c
                          const std::function<StepTimes()>& measure)
     : budget_(std::in_place, times_of(chosen, measure), shape),
       cuts_(chosen.cuts),
+      networks_(shape.networks != 0),
       told_rows_(static_cast<std::size_t>(shape.tree_rows)),
       clock_(&clock) {}
 
 void RoundBudget::welcome(Answer& answer, const DraftCompany& company) {
-  const Hearing hearing = chooses() ? decide(company) : Hearing::everybody;
-  answer.hearing = hearing == Hearing::everybody || !answer.prediction.empty();
-  answer.rest(!answer.hearing || rests(answer, hearing));
+  const Audience audience = chooses() ? decide(company) : Audience();
+  answer.hearing = audience.hearing == Hearing::everybody || !answer.prediction.empty();
+  answer.rest(!answer.hearing || rests(answer, audience));
 }
 
 void RoundBudget::begin_round(std::span<Answer* const> answers, const DraftCompany& company, std::int64_t prompt_rows) {
@@ -71,45 +73,48 @@ void RoundBudget::begin_round(std::span<Answer* const> answers, const DraftCompa
   if (budget_) budget_->begin_round(round);
 }
 
-// Who hears is decided by what most rounds are like, who is asked by this one.
-Hearing RoundBudget::decide(const DraftCompany& company) {
-  company_.decide(company.answers, company.way, prospects(company.answers, company.way));
-  const Hearing hearing = company_.hearing();
-  if (company.round != company.way)
-    company_.decide(company.answers, company.round, prospects(company.answers, company.round));
-  return hearing;
+// Who hears and rests is decided by what most rounds are like, who is asked by this one. Who stops hearing has to begin
+// anew, so a few rounds in larger company are not enough for that.
+RoundBudget::Audience RoundBudget::decide(const DraftCompany& company) {
+  company_.decide(company.answers, company.way, prospects(company, company.way));
+  Audience audience{company_.hearing(), company_.rests(), company_.hearing() == Hearing::scout};
+  if (audience.scout_is_enough && rounds_of_few_ < kRoundsToStopHearing) audience.hearing = Hearing::as_before;
+  if (company.round != company.way) company_.decide(company.answers, company.round, prospects(company, company.round));
+  return audience;
 }
 
-const Prospects& RoundBudget::prospects(std::int64_t answers, DraftWay way) {
+const Prospects& RoundBudget::prospects(const DraftCompany& company, DraftWay way) {
   KnownProspects& known = prospects_[static_cast<std::size_t>(way)];
-  if (known.answers != answers || ++known.rounds >= kProspectRounds)
-    known = {.answers = answers, .prospects = find_prospects(answers, way)};
+  if (known.answers != company.answers || ++known.rounds >= kProspectRounds)
+    known = {.answers = company.answers, .prospects = find_prospects(company, way)};
   return known.prospects;
 }
 
-Prospects RoundBudget::find_prospects(std::int64_t answers, DraftWay way) const {
-  const auto roots = static_cast<int>(answers);
-  if (way != DraftWay::resident) return budget_->prospects(roots);
-  Prospects found = budget_->prospects(roots, kUsualLevelShare);
+Prospects RoundBudget::find_prospects(const DraftCompany& company, DraftWay way) const {
+  if (way != DraftWay::resident) return budget_->prospects(company.answers);
+  Prospects found = budget_->prospects(company.answers, kUsualLevelShare);
   if (!resident_) return found;
   const std::vector<double> seconds = step_seconds(budget_->round_context());
-  const std::optional<double> rate = resident_->expected_rate(seconds, answers, budget_->worth().mean());
-  if (rate) found.gain = *rate * seconds_of_rows(seconds, answers) / static_cast<double>(answers);
+  const std::optional<double> rate =
+      resident_->expected_rate(seconds, company.answers, company.trees, budget_->worth().mean());
+  if (rate) found.gain = *rate * seconds_of_rows(seconds, company.answers) / company.answers;
   return found;
 }
 
-void RoundBudget::ask(std::span<Answer* const> answers, Hearing hearing) {
+void RoundBudget::ask(std::span<Answer* const> answers, const Audience& audience) {
+  const Hearing hearing = audience.hearing;
+  rounds_of_few_ = audience.scout_is_enough ? std::min(rounds_of_few_ + 1, kRoundsToStopHearing) : 0;
   const Answer* scout = hearing == Hearing::everybody ? nullptr : find_scout(answers);
   scout_ = scout == nullptr ? std::nullopt : std::optional(scout->id);
   all_draft_ = company_.drafts();
-  const bool scouts = scout != nullptr && scout->has_heard_enough() && company_.scouts();
+  const bool scouts = scout != nullptr && has_heard_enough(*scout) && company_.scouts();
   const bool foretold = company_.foretold_draft();
   for (Answer* answer : answers) {
     const bool likely = !answer->prediction.empty(), scouting = answer == scout;
     answer->hear(answer->may_draft() && (likely || scouting || hearing == Hearing::everybody ||
                                          (hearing == Hearing::as_before && answer->hearing)));
     answer->asks = answer->is_ready() && (all_draft_ || (likely && foretold) || (scouting && scouts));
-    answer->rest(!answer->asks && rests(*answer, hearing));
+    answer->rest(!answer->asks && rests(*answer, audience));
   }
 }
 
@@ -124,9 +129,14 @@ Answer* RoundBudget::find_scout(std::span<Answer* const> answers) {
   return scout;
 }
 
+// Only networks begin cold behind a text that they have not heard.
+bool RoundBudget::has_heard_enough(const Answer& answer) const {
+  return answer.is_ready() && (!networks_ || answer.has_heard_enough());
+}
+
 // A scout, too: between its rounds it remembers enough for the next.
-bool RoundBudget::rests(const Answer& answer, Hearing hearing) const {
-  if (hearing == Hearing::everybody) return chooses() && company_.rests();
+bool RoundBudget::rests(const Answer& answer, const Audience& audience) const {
+  if (audience.hearing == Hearing::everybody) return audience.rests;
   return answer.prediction.empty() || company_.foretold_rest();
 }
 
@@ -155,9 +165,11 @@ ResidentChoice RoundBudget::choose_resident(std::int64_t trees, const ResidentCh
   return resident_->choose(budget_->step_seconds(), trees);
 }
 
-void RoundBudget::observe_resident(std::int64_t trees, const ResidentChoice& chosen, double seconds) {
+void RoundBudget::observe_resident(std::int64_t trees, const ResidentChoice& chosen, std::optional<double> seconds) {
   if (!chooses()) return;
-  resident_->observe(trees, chosen.depth, seconds - seconds_of_rows(budget_->step_seconds(), trees * chosen.rows));
+  resident_rows_ = trees * chosen.rows;
+  if (seconds)
+    resident_->observe(trees, chosen.depth, *seconds - seconds_of_rows(budget_->step_seconds(), resident_rows_));
 }
 
 void RoundBudget::observe_host(std::int64_t answers, bool drafted, double seconds) {
@@ -165,7 +177,7 @@ void RoundBudget::observe_host(std::int64_t answers, bool drafted, double second
 }
 
 bool RoundBudget::judges(std::int64_t trees) const {
-  return chooses() && resident_rounds_ * kJudged % trees < kJudged;
+  return chooses() && (resident_->probes() || resident_rounds_ * kJudged % trees < kJudged);
 }
 
 void RoundBudget::judge_resident(Answer& answer, std::int64_t trees, const ResidentChoice& chosen) {
@@ -180,10 +192,10 @@ void RoundBudget::judge_resident(Answer& answer, std::int64_t trees, const Resid
   answer.tree = with_chances(*answer.tree, candidates, chances);
 }
 
-bool RoundBudget::prefers(std::span<Answer* const> answers) const {
+bool RoundBudget::prefers(std::span<Answer* const> answers, std::int64_t trees) const {
   if (!resident_) return false;
   const std::optional<double> on_device =
-      resident_->expected_rate(budget_->step_seconds(), std::ssize(answers), budget_->worth().mean());
+      resident_->expected_rate(budget_->step_seconds(), std::ssize(answers), trees, budget_->worth().mean());
   return on_device && budget_->rate(drafts_of(answers)) > kWorthLeaving * *on_device;
 }
 
@@ -194,7 +206,7 @@ void RoundBudget::observe_step(std::int64_t rows, std::int64_t context, double s
 void RoundBudget::learn(const Answer& answer, std::span<const Visit> visits) {
   if (!chooses() || !answer.drafted) return;
   if (answer.candidates) {
-    if (answer.has_heard_enough())
+    if (answer.prediction.empty() && has_heard_enough(answer))
       budget_->appraise(*answer.candidates, answer.asked, scout_ == answer.id ? kScoutSpeaksFor : 1);
     budget_->learn(*answer.candidates, visits);
   }
@@ -222,23 +234,23 @@ void RoundBudget::end_round(std::span<Answer* const> answers) {
            [&](const DraftOutcome& of_foretold) { company_.settle_foretold(of_foretold); });
   }
   if (const auto drafted = std::ranges::count_if(answers, &Answer::drafted); drafted > 0)
-    budget_->observe_drafting((*std::ranges::find_if(answers, &Answer::drafted))->draft_seconds /
-                              static_cast<double>(drafted));
+    budget_->observe_drafting(drafted, (*std::ranges::find_if(answers, &Answer::drafted))->draft_seconds);
 }
 
 // Of those that count; the others' drafts are none of their business.
 DraftOutcome RoundBudget::outcome(std::span<Answer* const> answers,
                                   const std::function<bool(const Answer&)>& counts) const {
-  int rows = 0, drafted = 0;
-  for (const Answer* answer : answers) {
-    rows += answer->tree->size();
-    drafted += answer->drafted ? 1 : 0;
-  }
+  const auto drafted = std::ranges::count_if(answers, &Answer::drafted);
+  std::int64_t rows = 0;
+  for (const Answer* answer : answers) rows += answer->tree->size();
+  const auto guesses = static_cast<double>(std::max<std::int64_t>(1, rows - std::ssize(answers)));
+  if (std::ranges::any_of(answers, &Answer::resident)) rows = resident_rows_;
   DraftOutcome outcome{.plain_seconds = budget_->plain_seconds(), .answers = std::ssize(answers)};
   for (const Answer* answer : answers) {
     if (!counts(*answer)) continue;
+    const double share = (answer->tree->size() - 1) / guesses;
     outcome.accepted += answer->result.accept_lengths.back();
-    outcome.seconds += budget_->added_seconds(answer->tree->size(), rows, answer->draft_seconds / drafted);
+    outcome.seconds += budget_->added_seconds(share, rows, drafted, answer->draft_seconds);
   }
   return outcome;
 }

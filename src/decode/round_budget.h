@@ -57,16 +57,17 @@ class RoundBudget {
   // Where rounds stay on the device their rows and levels are chosen beforehand, and levels() and cut() are not called:
   // of a round of so many trees, of up to `most` each,
   ResidentChoice choose_resident(std::int64_t trees, const ResidentChoice& most);
-  // which took `seconds` altogether; and then for each answer that learn() will be called for. If its candidates are
-  // known, its tree's scores become log p.
-  void observe_resident(std::int64_t trees, const ResidentChoice& chosen, double seconds);
+  // which took `seconds` altogether, or so long that it says nothing of others; and then for each answer that learn()
+  // will be called for. If its candidates are known, its tree's scores become log p.
+  void observe_resident(std::int64_t trees, const ResidentChoice& chosen, std::optional<double> seconds);
   void judge_resident(Answer& answer, std::int64_t trees, const ResidentChoice& chosen);
   // Beside a step of so many answers, all of which drafted on the device, or none of them, the host was busy so long.
   void observe_host(std::int64_t answers, bool drafted, double seconds);
-  // Whether the candidates of that round are learned from: of many trees now and then is enough.
+  // Whether the candidates of that round are learned from: of many trees now and then is enough, and where levels are
+  // had to be learned of.
   bool judges(std::int64_t trees) const;
   // Whether the answers' candidates, which cost nothing, promise more than such a round. Requires chooses().
-  bool prefers(std::span<Answer* const> answers) const;
+  bool prefers(std::span<Answer* const> answers, std::int64_t trees) const;
 
   // A step of the round took `seconds`; before its rows lie `context` positions on the average.
   void observe_step(std::int64_t rows, std::int64_t context, double seconds);
@@ -85,24 +86,35 @@ class RoundBudget {
     Prospects prospects = {};
   };
 
-  Hearing decide(const DraftCompany& company);
-  const Prospects& prospects(std::int64_t answers, DraftWay way);
-  Prospects find_prospects(std::int64_t answers, DraftWay way) const;
-  void ask(std::span<Answer* const> answers, Hearing hearing);
+  // Who hears what is committed, and whether all of those may rest who are not asked.
+  struct Audience {
+    Hearing hearing = Hearing::everybody;
+    bool rests = false;
+    bool scout_is_enough = false;  // as was decided for this round alone
+  };
+
+  Audience decide(const DraftCompany& company);
+  const Prospects& prospects(const DraftCompany& company, DraftWay way);
+  Prospects find_prospects(const DraftCompany& company, DraftWay way) const;
+  void ask(std::span<Answer* const> answers, const Audience& audience);
   Answer* find_scout(std::span<Answer* const> answers);
-  bool rests(const Answer& answer, Hearing hearing) const;
+  bool has_heard_enough(const Answer& answer) const;
+  bool rests(const Answer& answer, const Audience& audience) const;
   bool wins(const Answer& answer) const;
   DraftOutcome outcome(std::span<Answer* const> answers, const std::function<bool(const Answer&)>& counts) const;
 
   std::optional<Budget> budget_ = {};
   bool cuts_ = false;
+  bool networks_ = false;  // some drafter runs one
   CompanyDrafting company_;
   std::array<KnownProspects, 3> prospects_ = {};  // by way
   std::optional<RequestId> scout_ = {};
+  int rounds_of_few_ = 0;   // in a row in which a scout would be enough
   bool all_draft_ = false;  // in this round
   std::size_t told_rows_ = 0;
   std::optional<ResidentBudget> resident_ = {};
   std::int64_t resident_rounds_ = 0;
+  std::int64_t resident_rows_ = 0;  // of the step of the last of them
   const SecondsClock* clock_ = nullptr;
 };
 

@@ -41,7 +41,13 @@ class RoundBudgetTest : public ::testing::Test {
   void begin(RoundBudget& budget, const std::vector<Answer*>& answers, std::int64_t prompt_rows = 0) {
     budget.begin_round(answers, {.answers = static_cast<int>(answers.size())}, prompt_rows);
   }
-  RoundBudget chosen(double slope) { return {{.times = linear_times(slope)}, {.rows = 64}, clock_, never_measured}; }
+  RoundBudget chosen(double slope, SourceSet networks = 0) {
+    return {{.times = linear_times(slope)}, {.rows = 64, .networks = networks}, clock_, never_measured};
+  }
+  // Rounds that bring nothing, until who need not hear hears no more.
+  void stop_hearing(RoundBudget& budget, const DraftCompany& company = {.answers = 2}) {
+    for (int i = 0; i <= 32; ++i) budget.begin_round(answers_, company, 0);
+  }
   // The drafters of both say this.
   void draft(int guesses, double q, double seconds) {
     for (Answer* answer : answers_) {
@@ -56,6 +62,13 @@ class RoundBudgetTest : public ::testing::Test {
     draft(0, 0.5, 0);
     accept(1);
     budget.end_round(answers_);
+  }
+  // A round of so many trees on the device was seen, whose levels take long.
+  void know(RoundBudget& budget, std::int64_t trees, const ResidentChoice& most) {
+    draft(1, 0.9, 0);
+    a_.levels = most.depth;
+    budget.observe_resident(trees, most, 100);
+    budget.judge_resident(a_, trees, most);
   }
   // A round whose drafters, where they are asked, take half as long as a plain step; each answer gets so many guesses.
   void round(RoundBudget& budget, std::int64_t accepted_a, std::int64_t accepted_b) {
@@ -219,6 +232,7 @@ constexpr double kModerate = 0.4;
 
 TEST_F(RoundBudgetTest, WhereGuessesDoNotPayOneAnswerFindsOutForAllAndOthersHearNothing) {
   RoundBudget budget = chosen(kDear);
+  stop_hearing(budget);
   int asked = 0;
   for (int i = 0; i < 300; ++i) {
     round(budget, 0, 0);
@@ -236,9 +250,11 @@ TEST_F(RoundBudgetTest, WhereGuessesDoNotPayOneAnswerFindsOutForAllAndOthersHear
 }
 
 TEST_F(RoundBudgetTest, AScoutThatBeginsLateHasToHearForAWhile) {
-  RoundBudget budget = chosen(kDear);
+  RoundBudget budget = chosen(kDear, 1);
   a_.length = b_.length = 50;
+  stop_hearing(budget);
   begin(budget);
+  ASSERT_FALSE(a_.hearing);
   b_.request.draft.drafts = false;
   for (int i = 0; i < Answer::kEnoughHeard; ++i) {
     begin(budget);
@@ -248,6 +264,44 @@ TEST_F(RoundBudgetTest, AScoutThatBeginsLateHasToHearForAWhile) {
   }
   begin(budget);
   EXPECT_TRUE(a_.asks);
+}
+
+TEST_F(RoundBudgetTest, AScoutThatRunsNoNetworkKnowsTheTextAtOnce) {
+  RoundBudget budget = chosen(kDear);
+  a_.length = b_.length = 50;
+  stop_hearing(budget);
+  begin(budget);
+  b_.request.draft.drafts = false;
+  begin(budget);
+  EXPECT_FALSE(a_.asks) << "it has been told, but not of the last token";
+  ++a_.length;
+  begin(budget);
+  EXPECT_TRUE(a_.asks);
+}
+
+TEST_F(RoundBudgetTest, WhoHearsGoesOnToInAFewRoundsOfLargerCompany) {
+  RoundBudget budget = chosen(kDear);
+  begin(budget, std::vector{&a_});
+  for (int i = 0; i < 20; ++i) begin(budget);
+  EXPECT_TRUE(a_.hearing && b_.hearing);
+  begin(budget, std::vector{&a_});
+  for (int i = 0; i < 20; ++i) begin(budget);
+  EXPECT_TRUE(a_.hearing && b_.hearing) << "they were not in a row";
+  stop_hearing(budget);
+  begin(budget);
+  EXPECT_FALSE(a_.hearing);
+}
+
+TEST_F(RoundBudgetTest, WhoIsToldWhatItMaySaySpeaksForNobodyElse) {
+  const auto gain = [&](RoundBudget& budget) { return budget.budget()->worth().mean(); };
+  RoundBudget budget = chosen(0.1);
+  draft(1, 1, 0);
+  const double before = gain(budget);
+  a_.prediction = {1, 2, 3};
+  budget.learn(a_, std::vector<Visit>{{.node = 0, .token = 11}});
+  EXPECT_EQ(gain(budget), before);
+  budget.learn(b_, std::vector<Visit>{{.node = 0, .token = 11}});
+  EXPECT_NE(gain(budget), before);
 }
 
 TEST_F(RoundBudgetTest, WhoHasHeardNothingYetIsNotAsked) {
@@ -293,6 +347,7 @@ TEST_F(RoundBudgetTest, WhoReadsItsPromptIsCompany) {
   RoundBudget budget = chosen(kDear);
   budget.begin_round(answers_, {.answers = 40}, 5);
   EXPECT_FALSE(a_.asks) << "soon there will be 40";
+  stop_hearing(budget, {.answers = 40});
   EXPECT_FALSE(a_.hearing);
   budget.welcome(b_, {.answers = 40});
   EXPECT_FALSE(b_.hearing) << "its prompt";
@@ -320,7 +375,7 @@ TEST_F(RoundBudgetTest, RoundsOfTheHostAreDecidedApartFromThoseOfTheDevice) {
   budget.begin_round(answers_, with_prompt, 5);
   EXPECT_FALSE(a_.asks);
   EXPECT_TRUE(a_.hearing) << "it will go on";
-  budget.begin_round(answers_, by_host, 0);
+  stop_hearing(budget, by_host);
   EXPECT_FALSE(a_.asks || a_.hearing);
 }
 
@@ -352,17 +407,62 @@ TEST_F(RoundBudgetTest, LearnsOnlyOfAnswersWhoseDraftersWereAsked) {
 TEST_F(RoundBudgetTest, RoundsOfFewTreesOnTheDeviceAreAllJudgedOfManyTreesOnlySome) {
   RoundBudget budget = chosen(0.1);
   begin(budget);
-  int of_few = 0, of_ten = 0, of_many = 0;
+  const ResidentChoice most{.rows = 16, .depth = 6};
+  budget.choose_resident(10, most);
+  EXPECT_TRUE(budget.judges(64)) << "nothing is known yet";
+  know(budget, 10, most);
+  int of_few = 0, of_ten = 0, of_many = 0, of_all_levels = 0;
   for (int round = 0; round < 160; ++round) {
-    budget.choose_resident(10, {.rows = 16, .depth = 6});
+    of_all_levels += budget.choose_resident(10, most).depth == most.depth ? 1 : 0;
     of_few += budget.judges(3) ? 1 : 0;
     of_ten += budget.judges(10) ? 1 : 0;
     of_many += budget.judges(64) ? 1 : 0;
   }
   EXPECT_EQ(of_few, 160);
-  EXPECT_EQ(of_ten, 64);
-  EXPECT_EQ(of_many, 10);
+  EXPECT_GE(of_ten, 64);
+  EXPECT_LE(of_ten, 64 + of_all_levels);
+  EXPECT_GE(of_many, 10);
+  EXPECT_LE(of_many, 10 + of_all_levels);
+  EXPECT_EQ(of_all_levels, 2);
   EXPECT_FALSE(RoundBudget().judges(1)) << "where nothing is chosen nothing is learned";
+}
+
+TEST_F(RoundBudgetTest, ARoundThatHasAllLevelsToLearnOfThemIsJudgedHoweverManyTreesItHas) {
+  for (int shift = 0; shift < 70; ++shift) {
+    RoundBudget budget = chosen(0.1);
+    begin(budget);
+    const ResidentChoice most{.rows = 16, .depth = 6};
+    for (int round = 0; round <= shift; ++round) budget.choose_resident(64, most);
+    know(budget, 64, most);
+    int probes = 0;
+    for (int round = 0; round < 130; ++round) {
+      if (budget.choose_resident(64, most).depth < most.depth) continue;
+      ++probes;
+      ASSERT_TRUE(budget.judges(64)) << shift;
+    }
+    EXPECT_EQ(probes, 2);
+  }
+}
+
+TEST_F(RoundBudgetTest, TreesThatPadARoundOnTheDeviceAreInItsBalance) {
+  const auto wins = [&](std::int64_t trees) {
+    RoundBudget budget = chosen(0.1);
+    begin(budget);
+    budget.choose_resident(trees, {.rows = 4, .depth = 3});
+    budget.observe_resident(trees, {.rows = 4, .depth = 3}, {});
+    draft(3, 0.9, 0);
+    for (Answer* answer : answers_) {
+      answer->resident = true;
+      answer->tree = TokenTree(kRoot);
+      for (int i = 0; i < 3; ++i) answer->tree->append(i, {i, -1, 1});
+    }
+    accept(1);
+    budget.end_round(answers_);
+    begin(budget);
+    return a_.asks;
+  };
+  EXPECT_TRUE(wins(2)) << "4 tokens of 1.7 s, where 2 take 1.1";
+  EXPECT_FALSE(wins(8)) << "of 4.1 s";
 }
 
 TEST_F(RoundBudgetTest, ATreeThatWasNotJudgedTeachesNothing) {

@@ -50,11 +50,6 @@ double seconds_of_rows(std::span<const double> step_seconds, std::int64_t rows) 
   return step_seconds[static_cast<std::size_t>(std::min(rows, std::ssize(step_seconds)) - 1)];
 }
 
-std::int64_t rows_for_the_same(std::span<const double> step_seconds, std::int64_t rows) {
-  const auto end = std::ranges::upper_bound(step_seconds, seconds_of_rows(step_seconds, rows));
-  return std::max<std::int64_t>(rows, end - step_seconds.begin());
-}
-
 GuessChoice best_guesses(std::span<const GuessChance> guesses, const StepOffer& offer) {
   check(!offer.step_seconds.empty() && offer.roots >= 0 && offer.prompt_rows >= 0,
         "row choice: {} step times, {} roots, {} prompt rows", offer.step_seconds.size(), offer.roots,

@@ -45,8 +45,4 @@ GuessChoice best_guesses(std::span<const GuessChance> guesses, const StepOffer& 
 // Of a step of `rows` >= 1; one that is longer than the table costs what the longest in it does.
 double seconds_of_rows(std::span<const double> step_seconds, std::int64_t rows);
 
-// The most rows of a step that takes no longer than one of `rows`: on a device with row buckets what lies between would
-// be padding.
-std::int64_t rows_for_the_same(std::span<const double> step_seconds, std::int64_t rows);
-
 }  // namespace espalier

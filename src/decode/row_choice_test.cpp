@@ -167,10 +167,6 @@ TEST(RowChoice, GuessesThatWouldBePaddingAreTaken) {
   const std::vector<GuessChance> guesses = {{0.01, 0}, {0.01, 1}, {0.01, 0}, {0, 1}};
   EXPECT_EQ(best_guesses(guesses, {.step_seconds = seconds, .roots = 2, .affordable = 8}).guesses, 2);
   EXPECT_EQ(best_guesses(guesses, {.step_seconds = seconds, .roots = 2, .prompt_rows = 3, .affordable = 8}).guesses, 3);
-  EXPECT_EQ(rows_for_the_same(seconds, 3), 4);
-  EXPECT_EQ(rows_for_the_same(seconds, 4), 4);
-  EXPECT_EQ(rows_for_the_same(seconds, 5), 8);
-  EXPECT_EQ(rows_for_the_same(seconds, 11), 11) << "longer than the table";
 }
 
 TEST(RowChoice, HasNoRoomWhereRootsAndPromptsFillTheStep) {
