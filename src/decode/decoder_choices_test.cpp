@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "decode/scheduler.h"
 #include "device/checked/checked_device.h"
+#include "device/conformance/sparing_device.h"
 #include "device/passing_device.h"
 #include "device/reference/reference_device.h"
 
@@ -46,6 +47,22 @@ TEST_F(DecoderChoicesTest, TheCacheHoldsAWholeContextOfEverySequenceWithItsRound
   EXPECT_EQ(choices({.context = 100, .parallel = 3}).cache_positions, 3 * 3 * 128);
   EXPECT_EQ(choices({.context = 129, .parallel = 2}).cache_positions, 2 * 4 * 128);
   EXPECT_THROW(choices({.parallel = 0}), std::logic_error);
+}
+
+TEST_F(DecoderChoicesTest, SlotsForTreesThatPadARoundAreSetAsideWhereRoundsMayStayOnTheDevice) {
+  const SparingDevice sparing(make_reference_device(), {1, 2, 4, 8, 16});
+  const Speculation trees = drafted({.nodes = 16, .depth = 4}), roots = drafted({.nodes = 1});
+  const auto slots = [&](const DecoderOptions& options, const Speculation& speculation) {
+    return decoder_choices(config_, sparing, options, speculation).padding_slots;
+  };
+  const DecoderOptions sixteen{.parallel = 16};
+  EXPECT_EQ(slots(sixteen, trees), 7 * 128) << "nine trees run as sixteen";
+  EXPECT_EQ(slots(sixteen, {}), 0);
+  EXPECT_EQ(slots(sixteen, roots), 0);
+  EXPECT_EQ(slots({.parallel = 16, .round_route = RoundRoute::host}, trees), 0);
+  EXPECT_EQ(slots({.parallel = 16, .kv = {.reorder = Reorder::full}}, trees), 0);
+  EXPECT_EQ(slots({.parallel = 16, .mask = MaskChoice::dense}, trees), 0);
+  EXPECT_EQ(choices(sixteen, trees).padding_slots, 0) << "nothing is recorded there";
 }
 
 TEST_F(DecoderChoicesTest, AnyRequestInsideTheContextIsAdmittedByTheSchedulersCount) {

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "decode/batch.h"
 #include "decode/testing/tiny_model_test.h"
+#include "device/conformance/sparing_device.h"
 
 namespace espalier {
 namespace {
@@ -41,6 +42,18 @@ TEST_F(PoolSizeTest, PlentyIsNoMoreThanAllContextsTogetherNeed) {
   EXPECT_EQ(size(whole.positions * position_).positions, whole.positions);
   EXPECT_EQ(size(whole.positions * position_ - 1).positions, whole.positions - 128) << "whole blocks";
   EXPECT_EQ(size(whole.positions * position_ - 1).context, 500);
+}
+
+TEST_F(PoolSizeTest, SlotsThatPadRoundsAreTakenFromTheBytes) {
+  SparingDevice sparing(make_cpu_device({.threads = 1}), {1, 2, 4, 8, 16});
+  const Transformer model = load_transformer(sparing, tiny_model());
+  const DecoderOptions options{.context = 500, .parallel = 16};
+  const Speculation trees{.tree = {.nodes = 16, .depth = 4}, .drafters = [](KvCache&, int) { return DrafterSet(); }};
+  const auto positions = [&](const DecoderOptions& chosen) {
+    return pool_of_bytes(model, chosen, trees, {.bytes = 40 * 128 * position_}).positions;
+  };
+  EXPECT_EQ(positions(options), (40 - 7) * 128);
+  EXPECT_EQ(positions({.context = 500, .parallel = 16, .round_route = RoundRoute::host}), 40 * 128);
 }
 
 TEST_F(PoolSizeTest, TheContextIsCutToWhatThePoolHoldsBesideTheReserve) {
