@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/untrusted_text.h"
-#include "serve/protocol/parse_any.h"
+#include "serve/protocol/testing/parse_any.h"
 
 namespace {
 

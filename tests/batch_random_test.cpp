@@ -708,7 +708,7 @@ class RandomBatch : public ::testing::TestWithParam<int> {
     Random random(seeds);
     const SceneKind kind = kind_of(scene);
     const NamedDevice named = device_of(scene);
-    const int threads = draw(random, 1, 3);
+    const int threads = draw(random, 1, 4);
     const auto device = named.make(threads);
     const TinyModel model = draw_model(random);
     const Company company(*device, model);

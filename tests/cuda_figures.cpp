@@ -408,7 +408,7 @@ int main(int argc, char** argv) {
     espalier::cuda::Options options;
     std::erase_if(words, [&](const std::string& word) {
       const bool quads = word.starts_with(kQuads);
-      if (quads) options.quad_rows = std::stoi(word.substr(kQuads.size()));
+      if (quads) options.quads_from_rows = std::stoi(word.substr(kQuads.size()));
       return quads;
     });
     const auto device = espalier::cuda::make_device(options);

@@ -223,8 +223,8 @@ class Endpoints(unittest.TestCase):
         self.assertEqual(get("/v1/models/tiny").json["id"], "tiny")
         self.assertEqual(get("/v1/models/other").status, 404)
         props = get("/props").json
-        self.assertEqual((props["total_slots"], props["model_path"], props["drafters"], props["batch_invariant"]),
-                         (4, "llama3.gguf", ["ngram"], True))
+        self.assertEqual((props["total_slots"], props["model_path"], props["drafters"], props["tree"],
+                          props["batch_invariant"]), (4, "llama3.gguf", ["ngram"], "dynamic", True))
         self.assertEqual(props["system_message"], "Be brief.")
         self.assertNotIn("Be brief.", self.server.post("/apply-template", {"messages": [{"role": "user", "content": "hi"}]}).body)
         self.assertAlmostEqual(props["default_generation_settings"]["params"]["temperature"], 0.8, 6)

@@ -13,7 +13,7 @@
 
 #include "base/error.h"
 #include "cache/testing/cache_harness.h"
-#include "device/checked/expect_violation.h"
+#include "device/checked/testing/expect_violation.h"
 #include "device/conformance/random_values.h"
 #include "device/passing_device.h"
 #include "device/reference/reference_device.h"

@@ -224,7 +224,7 @@ std::vector<ResidentVerdict> ResidentRounds::run(std::span<const ResidentJob> jo
   shape_ = shape_of(jobs, chosen);
   tables_ = lay_out(shape_);
   fill(jobs, shape_);
-  key_ = {.rows = shape_.rows,          // of each tree: such rounds are worth recording however many there are
+  key_ = {.rows = shape_.rows,          // of one tree: it is worth recording however many there are
           .output_rows = shape_.depth,  // a key has no levels
           .sequences = shape_.trees,
           .context = shape_.block_columns * cache_->block_size()};

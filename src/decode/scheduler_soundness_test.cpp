@@ -115,6 +115,8 @@ TEST(SchedulerSoundness, EveryRequestOfARunningBatchEnds) {
     }
     steps += batch.steps();
     preemptions += batch.preemptions();
+    // Prompts have what was promised when they were admitted: what is short has been taken by those who decode.
+    ASSERT_LE(batch.preemptions(), (batch.parallel() - 1) * batch.taken_by_decoders()) << "seed " << seed;
     most = std::max(most, batch.most_preemptions());
   }
   fmt::print("{} steps, {} preemptions, {} of one request at most\n", steps, preemptions, most);

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
 #include <span>
 #include <stdexcept>
@@ -151,6 +152,28 @@ TEST(Scheduler, PromptsAlwaysGoOnByAFewRows) {
   };
   EXPECT_EQ(rows(stair_seconds(1, 1, 64)), kLeastPromptRows);
   EXPECT_EQ(rows(stair_seconds(1, 10, 64)), 9) << "and by those that would be padding";
+}
+
+// Not sixteen rows either, nor what is left: time is the bound.
+TEST(Scheduler, BesideDecodersAPromptGetsAsManyRowsAsTheStallOrTwiceTheirTimeOrOneRowAllow) {
+  for (const double slope : {0.01, 0.1, 0.5, 2.0}) {
+    const std::vector<double> seconds = stair_seconds(slope, 1, 64);
+    for (const std::int64_t roots : {1, 2, 5, 16}) {
+      for (const double stall : {0.0, 1.5, 4.0}) {
+        std::vector<SequenceState> sequences;
+        for (std::int64_t id = 0; id < roots; ++id) sequences.push_back(decoding_at(id, 10));
+        sequences.push_back(prompt_at(roots, 0, 40));
+        const BatchPlan plan = plan_batch({sequences, {128, 99, 60, 0}, seconds},
+                                          {.parallel = 32, .prefill_rows = 64, .stall_seconds = stall});
+        const auto t = [&](std::int64_t rows) { return seconds[static_cast<std::size_t>(rows - 1)]; };
+        const std::int64_t rows = plan.prompt.at(0).rows;
+        const double bound = std::max({stall, 2 * t(roots), t(roots + 1)});
+        EXPECT_LE(t(roots + rows), bound) << slope << ", " << roots << " roots, " << stall;
+        if (rows == 40) continue;  // all there are
+        EXPECT_GT(t(roots + rows + 1), bound) << slope << ", " << roots << " roots, " << stall;
+      }
+    }
+  }
 }
 
 TEST(Scheduler, PromptsGoOnBesideMoreDecodersThanAStepHasRows) {

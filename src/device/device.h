@@ -93,8 +93,9 @@ struct KvViews {
 
 // What two steps of one workspace may differ in besides the contents of its buffers. Equal keys mean the same ops on
 // the same views with the same numbers, so whatever else changes is read from the step's tables. Small and rounded up
-// (where a device takes any number of rows, counts of rows are exact), without an address: whose step it is, its
-// Recordings say.
+// (counts of rows to those that the device names, row_buckets() or recorded_rows(); they are exact where it names none,
+// or none as large), without an address: whose step it is, its Recordings say. A round that stays on the device has the
+// rows of one of its trees.
 struct StepKey {
   std::int64_t rows = 0;
   std::int64_t output_rows = 0;
@@ -151,8 +152,8 @@ class Device {
   // the width of the block tables.
   virtual std::span<const std::int64_t> row_buckets() const { return {}; }
   // The row counts of which it wants recorded steps, ascending; empty: of every one. It takes any number, but a
-  // recording costs time and memory: a caller pads its rows to the next of these, and no step of more than the last is
-  // recorded. Without a meaning on a device with buckets.
+  // recording costs time and memory: a caller pads its rows to the next of these, and no step is recorded whose key
+  // has more than the last. Without a meaning on a device with buckets.
   virtual std::span<const std::int64_t> recorded_rows() const { return {}; }
   virtual MemoryLayout memory_layout() const { return {}; }
   virtual bool row_independent() const { return true; }

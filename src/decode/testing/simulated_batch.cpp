@@ -120,7 +120,10 @@ void SimulatedBatch::carry_out(const BatchPlan& plan) {
   for (std::int64_t id : plan.admitted) pin(request(id));
   for (std::int64_t id : plan.admitted) copy_partial_hit(request(id));
   for (const PlannedRows& rows : plan.prompt) open(request(rows.id), rows.rows);
+  const auto available = [&] { return blocks_.free() + blocks_.evictable(); };
+  const std::int64_t before = available();
   for (const PlannedRows& rows : plan.decoding) open(request(rows.id), rows.rows);
+  taken_by_decoders_ += before - available();
   for (const PlannedRows& rows : plan.prompt) commit_prompt(request(rows.id), rows.rows);
   for (const PlannedRows& rows : plan.decoding) commit_tokens(request(rows.id), rows.rows);
   const auto ended = [](const Request& r) { return r.answered >= r.max_tokens; };

@@ -25,6 +25,8 @@ class SimulatedBatch {
   std::int64_t steps() const { return steps_; }
   int preemptions() const { return preemptions_; }
   int most_preemptions() const { return most_preemptions_; }  // of one request
+  int parallel() const { return limits_.parallel; }
+  std::int64_t taken_by_decoders() const { return taken_by_decoders_; }  // blocks, less those that copies set free
 
  private:
   struct Request {
@@ -72,6 +74,7 @@ class SimulatedBatch {
   std::vector<SequenceState> states_;
   std::int64_t steps_ = 0, work_ = 0;
   int preemptions_ = 0, most_preemptions_ = 0;
+  std::int64_t taken_by_decoders_ = 0;
   std::string fault_;
 };
 

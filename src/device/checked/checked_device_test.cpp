@@ -8,7 +8,7 @@
 #include <limits>
 #include <vector>
 
-#include "device/checked/expect_violation.h"
+#include "device/checked/testing/expect_violation.h"
 #include "device/conformance/attention_scenario.h"
 #include "device/conformance/random_values.h"
 #include "device/conformance/remote_device.h"

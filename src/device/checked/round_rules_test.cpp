@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "device/checked/checked_device.h"
-#include "device/checked/expect_violation.h"
+#include "device/checked/testing/expect_violation.h"
 #include "device/conformance/placed_tensor.h"
 #include "device/reference/reference_device.h"
 

@@ -9,7 +9,7 @@
 #include <set>
 
 #include "device/checked/checked_device.h"
-#include "device/checked/expect_violation.h"
+#include "device/checked/testing/expect_violation.h"
 #include "device/conformance/attention_scenario.h"
 #include "device/reference/reference_device.h"
 

@@ -38,9 +38,9 @@ LaunchFacts launch_facts(const DeviceInfo& gpu) {
 }
 
 // 0 where the GPU, or the code for it, knows no quads, or where it is to do as a card that does not.
-int quad_rows(const Options& options, const DeviceInfo& gpu) {
+int quads_from(const Options& options, const DeviceInfo& gpu) {
   const bool there = !options.small_blocks && has_large_blocks(launch_facts(gpu)) && code_has_quads();
-  return there && options.quad_rows > 0 ? std::max(options.quad_rows, 2) : 0;
+  return there && options.quads_from_rows > 0 ? std::max(options.quads_from_rows, 2) : 0;
 }
 
 // Kernels take rows in tiles of eight, so that rows which fill one cost little; and with more rows than the last of
@@ -60,7 +60,7 @@ class CudaDevice final : public QueuedDevice<OpQueue> {
                 .small_blocks = options.small_blocks || !has_large_blocks(launch_facts(gpu)),
                 .processors = gpu.processors,
                 .terms = options.activations == Activations::bf16 ? 1 : 2,
-                .quad_rows = quad_rows(options, gpu)},
+                .quads_from_rows = quads_from(options, gpu)},
                options.fused) {}
   ~CudaDevice() override { cudaStreamSynchronize(stream_); }
 
@@ -141,6 +141,7 @@ class CudaDevice final : public QueuedDevice<OpQueue> {
 }  // namespace
 
 std::unique_ptr<Device> make_device(const Options& options) {
+  check(!options.small_blocks || matrices_are_emulated(), "CUDA: small blocks, expected them emulated only");
   const Devices devices = list_devices();
   if (!devices.problem.empty()) device_error("CUDA: {}", devices.problem);
   const auto found = std::ranges::find(devices.gpus, options.index, &DeviceInfo::index);

@@ -51,9 +51,10 @@ struct Options {
   Activations activations = Activations::two_terms;  // of linears of bf16 and f16 weights
   bool recorded = true;                              // steps as graphs
   bool fused = true;                                 // neighbours in a step as one kernel
-  bool small_blocks = false;                         // linears as on a card with little shared memory
+  bool small_blocks = false;                         // emulated only: linears as where there is little shared memory
   bool programmatic = true;  // a kernel begins before the one ahead of it has ended, where the GPU can
-  int quad_rows = 9;  // from so many rows on, linears of bf16 and f16 weights by quads, where the GPU can; 0: never
+  // From so many rows on, linears of bf16 and f16 weights are multiplied by quads, where the GPU can; 0: never.
+  int quads_from_rows = 9;
 };
 
 // Throws DeviceError, in one line, where there is no such GPU or it cannot be used.

@@ -79,7 +79,7 @@ struct TermRows {
 };
 
 inline TermRows term_rows(Queue queue, std::byte* data, std::int64_t rows, std::int64_t inputs) {
-  const bool quads = queue.quad_rows > 0 && rows >= queue.quad_rows;
+  const bool quads = queue.quads_from_rows > 0 && rows >= queue.quads_from_rows;
   return {reinterpret_cast<std::uint8_t*>(data), (rows + kRowTile - 1) / kRowTile, float_chunks(inputs), queue.terms,
           rows == 1 ? TermForm::one_row
           : quads   ? TermForm::quads

@@ -18,7 +18,7 @@ struct Queue {
   bool small_blocks = false;  // what has_large_blocks denies (early_launch.h)
   int processors = 132;       // of the GPU: how many blocks of threads can be at work at once is a multiple of it
   int terms = 2;              // as the sum of how many numbers of two bytes a linear of such weights takes x
-  int quad_rows = 0;          // from so many rows on such a linear is multiplied by quads (quad_multiply.h); 0: never
+  int quads_from_rows = 0;    // from so many rows on such a linear is multiplied by quads (quad_multiply.h); 0: never
 };
 
 // A matrix of floats; stride: elements from one row to the next.

@@ -22,7 +22,7 @@ template <typename Shape>
 __device__ void multiply_stage(QuadSums<Shape::tiles>& sum, const QuadStages<Shape>& stages, int stage, int before,
                                int group, int lane) {
   const std::uint8_t* const piece = stages.weights(stage, group);
-  const std::uint64_t rows = quad_rows(address_in_block(stages.rows(stage)), Shape::kTileBytes);
+  const std::uint64_t rows = rows_descriptor(address_in_block(stages.rows(stage)), Shape::kTileBytes);
 #pragma unroll
   for (int pair = 0; pair < Shape::kPairs; ++pair) {
     WeightSteps weights;
@@ -117,7 +117,7 @@ __device__ void store_group(const QuadLinear& call, const QuadItem& item, int gr
 template <typename Shape>
 __device__ void multiply_all(const QuadLinear& call, const QuadStages<Shape>& stages, int warp, int lane) {
   StageTurn<Shape> turn;
-  wait_and_hold_the_next_back();  // before sums and outputs are touched; the next is held back by the warp that fetches
+  wait_and_hold_the_next_back();  // before sums and outputs are touched; the warp that fetches lets the next come
 #pragma unroll 1
   for (int number = static_cast<int>(blockIdx.x); number < call.share.items; number += static_cast<int>(gridDim.x)) {
     const QuadItem item(call, number, Shape::tiles);

@@ -27,7 +27,7 @@ inline constexpr bool kHasQuads = false;
 // instruction, in 16 bytes each: from bit 0 the address, from 16 the way to the other inputs, from 32 that to the next
 // tile; nothing is swizzled.
 inline constexpr int kCoreBytes = 128;
-__device__ inline std::uint64_t quad_rows(std::uint32_t address, int tile_bytes) {
+__device__ inline std::uint64_t rows_descriptor(std::uint32_t address, int tile_bytes) {
   return (address & 0x3ffffu) >> 4 | std::uint64_t{kCoreBytes >> 4} << 16 |
          static_cast<std::uint64_t>(tile_bytes >> 4) << 32;
 }

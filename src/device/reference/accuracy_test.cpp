@@ -7,7 +7,7 @@
 
 #include "base/float16.h"
 #include "device/conformance/random_values.h"
-#include "device/reference/reference_call.h"
+#include "device/reference/testing/reference_call.h"
 
 namespace espalier {
 namespace {

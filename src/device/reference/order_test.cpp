@@ -11,7 +11,7 @@
 #include "base/float16.h"
 #include "base/math.h"
 #include "device/conformance/random_values.h"
-#include "device/reference/reference_call.h"
+#include "device/reference/testing/reference_call.h"
 
 namespace espalier {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "base/testing/sanitized.h"
 #include "base/untrusted_text.h"
-#include "serve/protocol/parse_any.h"
+#include "serve/protocol/testing/parse_any.h"
 #include "serve/protocol/testing/tiny_server.h"
 
 namespace espalier {

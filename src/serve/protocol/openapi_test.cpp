@@ -1,5 +1,6 @@
 #include "serve/protocol/openapi.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -18,6 +19,7 @@ namespace {
 
 using nlohmann::json;
 using testing::ContainerEq;
+using testing::HasSubstr;
 
 using Names = std::set<std::string>;
 
@@ -118,6 +120,8 @@ TEST(OpenApi, EveryPropertyOfTheServerIsDescribedAndNoOther) {
 TEST(OpenApi, LimitsAreThoseOfTheCode) {
   const json& shared = description()["components"]["schemas"]["SharedFields"]["properties"];
   EXPECT_EQ(shared["n"]["maximum"], kMostChoices);
+  const json& prompt = description()["components"]["schemas"]["CompletionRequest"]["allOf"][1]["properties"]["prompt"];
+  EXPECT_THAT(prompt["description"], HasSubstr(fmt::format("at most {} in all", kMostAnswers)));
   EXPECT_EQ(shared["logit_bias"]["oneOf"][1]["maxProperties"], kMostBiases);
   EXPECT_EQ(shared["stop"]["oneOf"][2]["maxItems"], kMostStops);
   EXPECT_EQ(shared["stop"]["oneOf"][1]["maxLength"], kMostStopBytes);

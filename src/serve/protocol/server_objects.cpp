@@ -69,7 +69,7 @@ std::string props_json(const ServerFacts& facts, const ServerSettings& settings)
   props.string("build_info", facts.build);
   props.string("fingerprint", facts.fingerprint).string("device", facts.device);
   props.boolean("batch_invariant", facts.batch_invariant);
-  return props.raw("drafters", drafters.text()).text();
+  return props.raw("drafters", drafters.text()).string("tree", name(settings.tree)).text();
 }
 
 std::string slots_json(std::span<const SlotFacts> slots, std::int64_t context, bool fail_on_no_slot) {

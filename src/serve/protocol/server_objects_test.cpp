@@ -33,6 +33,7 @@ TEST(ServerObjects, PropsTellWhatARequestGetsThatSaysNothing) {
   ServerSettings settings{.model = "tiny", .context = 256, .vocabulary = 272};
   settings.flags.temperature = 0.8;
   settings.drafters = {"ngram"};
+  settings.tree = TreeShape::fixed;
   const ServerFacts facts{.model_file = "tiny.gguf",
                           .slots = 8,
                           .chat_template = "{{ x }}",
@@ -45,7 +46,7 @@ TEST(ServerObjects, PropsTellWhatARequestGetsThatSaysNothing) {
       "params": {"temperature": 0.8, "top_p": 1, "top_k": 0, "min_p": 0, "presence_penalty": 0, "frequency_penalty": 0,
       "repeat_penalty": 1, "seed": null}}, "total_slots": 8, "model_alias": "tiny", "model_path": "tiny.gguf",
       "chat_template": "{{ x }}", "system_message": "Be brief.", "build_info": "espalier 1", "fingerprint": "b12",
-      "device": "cpu", "batch_invariant": true, "drafters": ["ngram"]})"));
+      "device": "cpu", "batch_invariant": true, "drafters": ["ngram"], "tree": "static"})"));
 }
 
 TEST(ServerObjects, SlotsAreListedAlsoWhenIdle) {

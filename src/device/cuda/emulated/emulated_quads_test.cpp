@@ -66,8 +66,8 @@ INSTANTIATE_TEST_SUITE_P(Types, EmulatedQuads,
                          name_of_quads);
 
 TEST_P(EmulatedQuads, HaveTheBitsOfSingleWarps) {
-  const auto quads = make_emulated_cuda_device({.activations = activations(), .quad_rows = 2}),
-             warps = make_emulated_cuda_device({.activations = activations(), .quad_rows = 0});
+  const auto quads = make_emulated_cuda_device({.activations = activations(), .quads_from_rows = 2}),
+             warps = make_emulated_cuda_device({.activations = activations(), .quads_from_rows = 0});
   for (const QuadLinearShape& shape : kQuadShapes) {
     const std::vector<std::byte> weight = random_weight(shape);
     const std::vector<float> rows = random_numbers(shape.rows * shape.inputs), biases = random_numbers(shape.outputs);

@@ -1,4 +1,4 @@
-#include "serve/protocol/parse_any.h"
+#include "serve/protocol/testing/parse_any.h"
 
 namespace espalier {
 
