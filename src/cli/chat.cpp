@@ -5,7 +5,6 @@
 
 #include "base/error.h"
 #include "cli/commands.h"
-#include "cli/conversation.h"
 #include "cli/draft_flags.h"
 #include "cli/environment.h"
 #include "cli/flags.h"
@@ -13,8 +12,9 @@
 #include "cli/output.h"
 #include "cli/screen.h"
 #include "cli/terminal.h"
-#include "cli/terminal_chat.h"
 #include "engine/model_advice.h"
+#include "terminal/conversation.h"
+#include "terminal/terminal_chat.h"
 
 namespace espalier {
 namespace {

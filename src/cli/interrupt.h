@@ -2,7 +2,7 @@
 // for, and wakes a wait for input; at all other times it ends the program at once. One guard at a time.
 #pragma once
 
-#include "cli/chat_terminal.h"
+#include "terminal/chat_terminal.h"
 
 namespace espalier {
 

@@ -1,4 +1,4 @@
-#include "cli/conversation.h"
+#include "terminal/conversation.h"
 
 #include <fmt/format.h>
 
@@ -7,8 +7,8 @@
 #include <string>
 
 #include "base/error.h"
-#include "cli/chat_input.h"
-#include "cli/line_reader.h"
+#include "terminal/chat_input.h"
+#include "terminal/line_reader.h"
 
 namespace espalier {
 namespace {

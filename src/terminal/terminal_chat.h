@@ -5,11 +5,11 @@
 #include <optional>
 #include <string>
 
-#include "cli/chat_terminal.h"
 #include "decode/drafter.h"
 #include "engine/answer_records.h"
 #include "engine/answering.h"
 #include "engine/drafting.h"
+#include "terminal/chat_terminal.h"
 #include "tree/token_tree.h"
 
 namespace espalier {

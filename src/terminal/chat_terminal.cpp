@@ -1,4 +1,4 @@
-#include "cli/chat_terminal.h"
+#include "terminal/chat_terminal.h"
 
 #include <fmt/format.h>
 

@@ -1,15 +1,15 @@
-#include "cli/terminal_chat.h"
+#include "terminal/terminal_chat.h"
 
 #include <algorithm>
 
 #include "base/error.h"
 #include "base/text_stream.h"
 #include "base/untrusted_text.h"
-#include "cli/chat_settings.h"
-#include "cli/saved_chat.h"
 #include "engine/answer_json.h"
 #include "engine/run_configuration.h"
 #include "report/tree_picture.h"
+#include "terminal/chat_settings.h"
+#include "terminal/saved_chat.h"
 
 namespace espalier {
 namespace {

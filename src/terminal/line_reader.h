@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "base/error.h"
-#include "cli/chat_terminal.h"
+#include "terminal/chat_terminal.h"
 
 namespace espalier {
 

@@ -1,4 +1,4 @@
-#include "cli/line_reader.h"
+#include "terminal/line_reader.h"
 
 #include <unistd.h>
 
@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "cli/line_editor.h"
+#include "terminal/line_editor.h"
 
 namespace espalier {
 namespace {

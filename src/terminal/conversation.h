@@ -3,8 +3,8 @@
 
 #include <string_view>
 
-#include "cli/chat_terminal.h"
-#include "cli/terminal_chat.h"
+#include "terminal/chat_terminal.h"
+#include "terminal/terminal_chat.h"
 
 namespace espalier {
 
