@@ -64,14 +64,14 @@ class Table {
 };
 
 // Writes all tensors; false when Ctrl-C came.
-bool write_tensors(const std::vector<TensorConversion>& conversions, const QuantizeFlags& flags, GgufWriter& writer) {
+bool write_tensors(const Gguf& source, const std::vector<TensorConversion>& conversions, int threads,
+                   GgufWriter& writer) {
   const InterruptGuard interrupt;
   ProgressBar bar("quantising");
-  ThreadPool pool(thread_count(flags.threads));
-  return write_converted(
-      conversions, flags.in, pool,
-      {.cancelled = [&] { return interrupt.interrupted(); }, .progress = [&](double share) { bar.show(share); }},
-      writer);
+  ThreadPool pool(thread_count(threads));
+  const ConversionEvents events{.cancelled = [&] { return interrupt.interrupted(); },
+                                .progress = [&](double share) { bar.show(share); }};
+  return write_converted(source, conversions, pool, events, writer);
 }
 
 void check_target(const QuantizeFlags& flags, const Gguf& source) {
@@ -109,7 +109,7 @@ int run_quantize(const QuantizeFlags& flags) {
   const DType wanted = *parse_dtype(flags.type);
   const std::vector<TensorConversion> conversions = plan_conversions(source, wanted);
   GgufWriter writer(flags.out, plan_converted_file(flags.in, source, conversions, wanted), flags.existing);
-  if (!write_tensors(conversions, flags, writer)) {
+  if (!write_tensors(source, conversions, flags.threads, writer)) {
     tell("espalier: interrupted, nothing was written\n");
     return kInterrupted;
   }

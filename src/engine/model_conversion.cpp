@@ -1,8 +1,5 @@
 #include "engine/model_conversion.h"
 
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <span>
 #include <string>
@@ -74,14 +71,6 @@ void convert_rows(const TensorConversion& conversion, std::string_view where, Th
   });
 }
 
-// The pages of a tensor that nobody needs any more: without this the whole file would stay in memory.
-void release_pages(std::span<const std::byte> bytes) {
-  const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
-  const auto begin = (reinterpret_cast<std::uintptr_t>(bytes.data()) + page - 1) / page * page;
-  const auto end = (reinterpret_cast<std::uintptr_t>(bytes.data()) + bytes.size()) / page * page;
-  if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
-}
-
 }  // namespace
 
 std::vector<TensorConversion> plan_conversions(const Gguf& source, DType wanted) {
@@ -100,15 +89,15 @@ GgufPlan plan_converted_file(const std::filesystem::path& in, const Gguf& source
   return plan;
 }
 
-bool write_converted(const std::vector<TensorConversion>& conversions, std::string_view where, ThreadPool& pool,
+bool write_converted(const Gguf& source, const std::vector<TensorConversion>& conversions, ThreadPool& pool,
                      const ConversionEvents& events, GgufWriter& writer) {
   std::vector<std::byte> data;
   for (std::size_t i = 0; i < conversions.size(); ++i) {
     if (events.cancelled && events.cancelled()) return false;
     const TensorConversion& conversion = conversions[i];
-    if (!conversion.kept()) convert_rows(conversion, where, pool, data);
+    if (!conversion.kept()) convert_rows(conversion, source.description(), pool, data);
     writer.tensor(conversion.kept() ? conversion.from->bytes : std::span<const std::byte>(data));
-    release_pages(conversion.from->bytes);
+    source.release(*conversion.from);
     if (events.progress) events.progress(static_cast<double>(i + 1) / static_cast<double>(conversions.size()));
   }
   writer.finish();

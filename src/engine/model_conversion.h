@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
-#include <string_view>
 #include <vector>
 
 #include "base/thread_pool.h"
@@ -33,13 +32,14 @@ std::vector<TensorConversion> plan_conversions(const Gguf& source, DType wanted)
 GgufPlan plan_converted_file(const std::filesystem::path& in, const Gguf& source,
                              const std::vector<TensorConversion>& conversions, DType wanted);
 
-// Writes all tensors and finishes the file; false, and nothing finished, when it was cancelled. where: how messages
-// begin. Throws InputError where a weight is none that the wanted type can store.
 struct ConversionEvents {
   std::function<bool()> cancelled = {};
   std::function<void(double)> progress = {};  // share of the tensors
 };
-bool write_converted(const std::vector<TensorConversion>& conversions, std::string_view where, ThreadPool& pool,
+
+// Writes all tensors and finishes the file; false, and nothing finished, when it was cancelled. Throws InputError where
+// a weight is none that the wanted type can store.
+bool write_converted(const Gguf& source, const std::vector<TensorConversion>& conversions, ThreadPool& pool,
                      const ConversionEvents& events, GgufWriter& writer);
 
 // Whether `out`, which exists, is a file that a model is read from: `in`, or a shard of the set that it begins.

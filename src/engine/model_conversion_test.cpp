@@ -26,7 +26,7 @@ class ModelConversionTest : public ::testing::Test {
     const auto conversions = plan_conversions(from, DType::q8_0);
     GgufWriter writer(out_, plan_converted_file(in_, from, conversions, DType::q8_0));
     ThreadPool pool(1);
-    return write_converted(conversions, in_.string(), pool, events, writer);
+    return write_converted(from, conversions, pool, events, writer);
   }
 
   TemporaryFolder folder_;
