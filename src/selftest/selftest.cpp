@@ -10,6 +10,7 @@
 #include "base/utc_time.h"
 #include "bench/figures.h"
 #include "device/named_device.h"
+#include "engine/build_facts.h"
 #include "engine/drafting.h"
 #include "engine/host_facts.h"
 
@@ -17,6 +18,11 @@ namespace espalier {
 namespace {
 
 constexpr std::string_view kSpeed = "speed";
+
+// A driver may say what is no UTF-8.
+std::string as_text(const nlohmann::ordered_json& object) {
+  return object.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
 
 }  // namespace
 
@@ -36,15 +42,17 @@ Selftest::Selftest(SelftestOptions options, Listener& listener, Say say)
   const auto device =
       make_named_device(device_, {.threads = thread_count(options_.engine.threads), .ascend = options_.engine.ascend});
   report_.date = utc_text(UtcForm::record);
-  report_.device = device_facts(device_, *device, gpus);
-  report_.title = device_title(report_.device);
-  report_.build = build_facts();
-  report_.machine = machine_json();
+  kind_ = device->name();
+  const nlohmann::ordered_json facts = device_facts(device_, *device, gpus);
+  report_.device = as_text(facts);
+  report_.title = device_title(facts);
+  report_.build = as_text(build_facts());
+  report_.machine = as_text(machine_json());
   for (const SelftestPart& part : selftest_parts(device->row_independent()))
     if (asked_for(part.name)) parts_.push_back(part);
   find_programs();
   leave_out();
-  say_(fmt::format("espalier {} on {}\n", report_.build["version"].get<std::string>(), report_.title));
+  say_(fmt::format("espalier {} on {}\n", build_version(), report_.title));
 }
 
 bool Selftest::run(const std::function<bool()>& cancelled) {
@@ -101,7 +109,7 @@ bool Selftest::run_tests(const SelftestPart& part, const std::function<bool()>& 
 // Why there is nothing to measure; empty: there is.
 std::string Selftest::why_no_speed() const {
   if (device_ == "reference") return "the reference device is there to be read, not to be quick";
-  if (report_.device["kind"].get<std::string>().ends_with("(fake)")) return "a fake says nothing of a card's speed";
+  if (kind_.ends_with("(fake)")) return "a fake says nothing of a card's speed";
   if (!options_.engine.model.empty()) return "";
   try {
     find_model("", options_.engine.places);

@@ -53,7 +53,8 @@ class Selftest {
   Listener* listener_;
   Say say_;
   SelftestPlaces places_;
-  std::string device_;
+  std::string device_;  // as --device names it
+  std::string kind_;    // as the device does
   std::vector<SelftestPart> parts_;
   SelftestReport report_;
 };
