@@ -530,6 +530,29 @@ class Repository(unittest.TestCase):
         for target in ("demo", "build", "model", "test", "test-sanitizers", "test-slow", "test-fast", "test-arm", "test-includes", "test-tsan", "test-train", "bench", "fuzz", "format", "format-check"):
             self.assertIn(f"make {target} ", listed)
 
+    def test_what_a_folder_includes_is_in_its_LINKS(self):
+        src, links = ROOT / "src", {}
+        for file in src.rglob("CMakeLists.txt"):
+            folder = file.parent.relative_to(src).as_posix()
+            library = re.search(rf"espalier_library\({folder.replace('/', '_')}\n(.*?)\)\n", file.read_text(), re.DOTALL)
+            if library:
+                named = re.search(r"^  LINKS (.*?)(?=^  [A-Z_]+ |\Z)", library[1], re.DOTALL | re.MULTILINE)
+                links[folder] = set(re.findall(r"\bespalier_(\w+)", named[1])) if named else set()
+        self.assertGreater(len(links), 20)
+
+        def owner(path):
+            return next((folder for folder in map(str, pathlib.PurePosixPath(path).parents) if folder in links), None)
+
+        for file in sorted([*src.rglob("*.h"), *src.rglob("*.cpp")]):
+            path = file.relative_to(src).as_posix()
+            if file.stem.endswith("_test") or re.search("/(testing|conformance)/", path):
+                continue
+            folder = owner(path)
+            for header in re.findall(r'^#include "(.+/.+)"', file.read_text(), re.MULTILINE):
+                other = owner(header)
+                if other not in (folder, None):
+                    self.assertIn(other.replace("/", "_"), links[folder], f"{path} includes {header}")
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -4,15 +4,15 @@
 
 #include "bench/load/load_benchmark.h"
 #include "bench/load/load_report.h"
+#include "bench/load/load_texts.h"
 #include "cli/commands.h"
 #include "cli/environment.h"
 #include "cli/interrupt.h"
-#include "cli/load_charts.h"
 #include "cli/load_flags.h"
-#include "cli/load_texts.h"
 #include "cli/output.h"
 #include "cli/screen.h"
 #include "engine/answer_json.h"
+#include "report/load_charts.h"
 
 namespace espalier {
 namespace {

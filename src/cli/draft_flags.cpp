@@ -23,14 +23,15 @@ void parse_nodes(const std::string& text, DraftOptions& options) {
 
 }  // namespace
 
-void add_draft_flags(CLI::App& app, DraftOptions& options, const std::string& default_draft) {
+void add_draft_flags(CLI::App& app, DraftOptions& options, Oracle oracle) {
   const HelpGroup group(app, "Drafting");
   app.add_option(
          "--draft", options.draft,
-         "what guesses ahead: none, ngram, medusa, eagle (or eagle2, eagle3), model, oracle, hostile, several with + "
-         "between, or "
-         "auto (the best head for the model, else ngram); the text stays the same; without it " +
-             default_draft)
+         fmt::format(
+             "what guesses ahead: none, ngram, medusa, eagle (or eagle2, eagle3), model, {}hostile, several with "
+             "+ between, or auto (the best head for the model, else ngram); the text stays the same; without it "
+             "{}",
+             oracle == Oracle::offered ? "oracle, " : "", kDefaultDraft))
       ->type_name("NAME");
   app.add_option("--tree", options.tree,
                  "the shape of the guesses: chain, static, static:NAME (tree --list shows the names), static:FILE or "
@@ -72,6 +73,7 @@ void add_draft_flags(CLI::App& app, DraftOptions& options, const std::string& de
       ->type_name("W");
   app.add_option("--draft-model", options.draft_model, "a small model with the same tokenizer, for --draft model")
       ->type_name("PATH");
+  if (oracle == Oracle::left_out) return;
   app.add_option("--oracle-profile", options.oracle_profile,
                  "how often --draft oracle is right, level by level, as in 0.8,0.6; without it always")
       ->type_name("P,P,...");

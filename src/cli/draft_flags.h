@@ -1,8 +1,6 @@
 // The flags that say who guesses ahead, and in which shape.
 #pragma once
 
-#include <string>
-
 #include "engine/draft_plan.h"
 
 namespace CLI {
@@ -11,6 +9,8 @@ class App;
 
 namespace espalier {
 
-void add_draft_flags(CLI::App& app, DraftOptions& options, const std::string& default_draft = kDefaultDraft);
+// The oracle has to know the answers beforehand, which a server does not.
+enum class Oracle { offered, left_out };
+void add_draft_flags(CLI::App& app, DraftOptions& options, Oracle oracle = Oracle::offered);
 
 }  // namespace espalier

@@ -72,6 +72,13 @@ TEST_F(HelpTest, EveryOptionIsInTheHelpOfAll) {
                 HasSubstr(option->get_name(false, true).substr(0, option->get_name(false, true).find_first_of(",{"))));
 }
 
+TEST_F(HelpTest, OnlyTheServerOffersNoOracle) {
+  EXPECT_THAT(help({"generate"}, HelpExtent::all), HasSubstr("--oracle-profile"));
+  EXPECT_THAT(help({"generate"}, HelpExtent::all), HasSubstr("oracle, hostile"));
+  EXPECT_THAT(help({"serve"}, HelpExtent::all), Not(HasSubstr("oracle")));
+  EXPECT_THAT(help({"serve"}, HelpExtent::all), HasSubstr("hostile"));
+}
+
 TEST_F(HelpTest, ACommandThatCanDoWithoutACommandSaysSo) {
   EXPECT_THAT(help({"bench"}, HelpExtent::usual), HasSubstr("espalier bench [COMMAND] [OPTIONS]"));
   EXPECT_THAT(help({"eval"}, HelpExtent::usual), HasSubstr("espalier eval COMMAND [OPTIONS]"));

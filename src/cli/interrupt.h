@@ -2,6 +2,8 @@
 // for, and wakes a wait for input; at all other times it ends the program at once. One guard at a time.
 #pragma once
 
+#include "terminal/chat_terminal.h"
+
 namespace espalier {
 
 // Ends a command from wherever it is: main() says so, and its exit status is kInterrupted.
@@ -11,17 +13,16 @@ struct Interrupted {};
 // 130, 143. A signal that whoever started the program has it ignore stays ignored.
 void end_on_signals();
 
-class InterruptGuard {
+class InterruptGuard final : public InterruptSource {
  public:
-  InterruptGuard();   // from now on Ctrl-C sets the flag, and the flag is clear
-  ~InterruptGuard();  // Ctrl-C does again what it did before
+  InterruptGuard();            // from now on Ctrl-C sets the flag, and the flag is clear
+  ~InterruptGuard() override;  // Ctrl-C does again what it did before
   InterruptGuard(const InterruptGuard&) = delete;
   InterruptGuard& operator=(const InterruptGuard&) = delete;
 
-  bool interrupted() const;
-  void clear();
-  // Waits until the descriptor can be read, or has ended: true. False when an interrupt came first.
-  bool wait_for_input(int descriptor);
+  bool interrupted() const override;
+  void clear() override;
+  bool wait_for_input(int descriptor) override;
 };
 
 }  // namespace espalier

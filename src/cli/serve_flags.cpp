@@ -167,7 +167,7 @@ void add_serve_flags(CLI::App& app, ServeFlags& flags) {
   add_limit_flags(app, flags);
   add_endpoint_flags(app, flags);
   add_engine_flags(app, flags.engine);
-  add_draft_flags(app, flags.drafting);
+  add_draft_flags(app, flags.drafting, Oracle::left_out);
   add_text_flags(app, flags.options.model);
 }
 

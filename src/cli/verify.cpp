@@ -10,13 +10,13 @@
 #include "cli/output.h"
 #include "cli/screen.h"
 #include "engine/answer_json.h"
+#include "engine/receipt_bench.h"
 #include "engine/receipt_file.h"
+#include "engine/verdict_json.h"
 #include "engine/verify_receipt.h"
 
 namespace espalier {
 namespace {
-
-using VerdictJson = nlohmann::ordered_json;
 
 struct VerifyFlags {
   std::vector<std::string> files = {};
@@ -24,137 +24,47 @@ struct VerifyFlags {
   bool json = false;
 };
 
-// The exit code is that of the worst.
-enum class Outcome { verified, differs, refused };
-constexpr std::string_view kOutcomes[] = {"verified", "not verified", "refused"};
-
-// The engine that receipts are held against: opened when the first of them could be read, and anew for one whose
-// weights were computed with in another way.
-class ReceiptBench {
- public:
-  ReceiptBench(const VerifyFlags& flags, Screen& screen) : asked_(engine_options(flags.engine)), screen_(screen) {}
-
-  // Makes ready for a receipt, and says why that cannot be; empty: it can. Flags beat the receipt, and one that
-  // contradicts them is refused. Throws InputError where there is no engine at all.
-  std::string open_for(const FoundReceipt& found) {
-    const ModelFingerprint& fingerprint = found.receipt->origin.fingerprint;
-    const std::optional<WeightMode> weights = parse_weight_mode(fingerprint.weights);
-    if (!weights)
-      return fmt::format("{}: weights: expected file, f32 or q8_0, got {}", found.where, fingerprint.weights);
-    if (asked_.kv_type && fingerprint.kv != name(*asked_.kv_type))
-      return fmt::format("{}: kv is {}, expected {}, as --kv says", found.where, fingerprint.kv, name(*asked_.kv_type));
-    const WeightMode wanted = asked_.weights.value_or(*weights);
-    try {
-      if (!verifier_ || engine_->weights != wanted) open(wanted);
-    } catch (const InputError& error) {
-      if (asked_.weights || wanted == WeightMode::stored) throw;
-      return fmt::format("{}: weights {}: {}", found.where, fingerprint.weights, error.what());
-    }
-    return "";
-  }
-
-  ReceiptVerifier& verifier() { return *verifier_; }
-  const ModelText& text() const { return *engine_->text; }
-
- private:
-  void open(WeightMode weights) {
-    EngineOptions options = asked_;
-    options.weights = weights;
-    verifier_.reset();
-    engine_.reset();
-    engine_.emplace(open_engine(options, &screen_));
-    verifier_.emplace(*engine_);
-  }
-
-  EngineOptions asked_;
-  Screen& screen_;
-  std::optional<OpenEngine> engine_;
-  std::optional<ReceiptVerifier> verifier_;
-};
-
-VerdictJson token_json(std::int32_t token, const Tokenizer& tokenizer) {
-  return {{"token", token}, {"text", tokenizer.decode(std::span(&token, 1))}};
-}
-
-VerdictJson difference_json(const ReceiptDifference& difference, const Tokenizer& tokenizer) {
-  VerdictJson object = {{"position", difference.position},
-                        {"model", nullptr},
-                        {"receipt", nullptr},
-                        {"margin", nullptr},
-                        {"model_finish_reason", nullptr},
-                        {"receipt_finish_reason", nullptr}};
-  if (difference.drawn) object["model"] = token_json(*difference.drawn, tokenizer);
-  if (difference.stated) object["receipt"] = token_json(*difference.stated, tokenizer);
-  if (difference.margin) object["margin"] = *difference.margin;
-  if (!difference.finish_reason.empty()) object["model_finish_reason"] = difference.finish_reason;
-  if (!difference.stated_reason.empty()) object["receipt_finish_reason"] = difference.stated_reason;
-  return object;
-}
-
 // Says of each receipt what became of it, as a line or in one object at the end.
 class Verdicts {
  public:
   explicit Verdicts(bool json) : json_(json) {}
 
   void refuse(const std::string& where, const std::string& error) {
-    count(Outcome::refused);
+    counts_.add(ReceiptOutcome::refused);
     if (json_)
-      list_.push_back({{"receipt", where}, {"verdict", kOutcomes[2]}, {"error", error}});
+      list_.push_back(refusal_json(where, error));
     else
       tell(fmt::format("espalier: {}\n", error));
   }
 
   void judge(const FoundReceipt& found, const ReceiptVerdict& verdict, const ModelText& text) {
     const Tokenizer& tokenizer = *text.tokenizer;
-    const bool other_text =
-        verdict.verified() && found.text && !is_text_of(*found.receipt, verdict.text, *found.text, text);
-    const Outcome outcome = verdict.verified() && !other_text ? Outcome::verified : Outcome::differs;
-    count(outcome);
-    if (!json_) {
-      print(fmt::format("{}: {}\n", found.where,
-                        other_text ? "NOT VERIFIED: the text beside it is not what its tokens say"
-                                   : verdict_text(verdict, *found.receipt, tokenizer)));
-      flush_output();
+    const bool other_text = other_text_beside(found, verdict, text);
+    counts_.add(verdict.verified() && !other_text ? ReceiptOutcome::verified : ReceiptOutcome::differs);
+    if (json_) {
+      list_.push_back(verdict_json(found, verdict, other_text, tokenizer));
       return;
     }
-    const Receipt& receipt = *found.receipt;
-    list_.push_back(
-        {{"receipt", found.where},
-         {"verdict", kOutcomes[static_cast<std::size_t>(outcome)]},
-         {"prompt_tokens", receipt.prompt.size()},
-         {"tokens", receipt.answer.size()},
-         {"finish_reason", receipt.finish_reason},
-         {"text", verdict.verified() ? VerdictJson(verdict.text) : VerdictJson()},
-         {"other_text_beside", other_text},
-         {"difference", verdict.difference ? difference_json(*verdict.difference, tokenizer) : VerdictJson()},
-         {"seconds", verdict.seconds}});
+    print(fmt::format("{}: {}\n", found.where,
+                      other_text ? "NOT VERIFIED: the text beside it is not what its tokens say"
+                                 : verdict_text(verdict, *found.receipt, tokenizer)));
+    flush_output();
   }
 
+  // The exit code is that of the worst.
   int finish() {
-    const auto number = [this](Outcome outcome) { return counts_[static_cast<std::size_t>(outcome)]; };
-    const int all = counts_[0] + counts_[1] + counts_[2];
     if (json_)
-      print(json_text({{"receipts", list_},
-                       {"verified", number(Outcome::verified)},
-                       {"not_verified", number(Outcome::differs)},
-                       {"refused", number(Outcome::refused)}}));
-    else if (all > 1)
-      print(fmt::format("{} receipts: {} verified, {} not verified, {} refused\n", all, number(Outcome::verified),
-                        number(Outcome::differs), number(Outcome::refused)));
+      print(json_text(verdicts_json(list_, counts_)));
+    else if (counts_.all() > 1)
+      print(counts_text(counts_) + "\n");
     flush_output();
-    return static_cast<int>(worst_);
+    return static_cast<int>(counts_.worst());
   }
 
  private:
-  void count(Outcome outcome) {
-    ++counts_[static_cast<std::size_t>(outcome)];
-    worst_ = std::max(worst_, outcome);
-  }
-
   bool json_;
-  int counts_[3] = {};
-  Outcome worst_ = Outcome::verified;
-  VerdictJson list_ = VerdictJson::array();
+  ReceiptCounts counts_;
+  nlohmann::ordered_json list_ = nlohmann::ordered_json::array();
 };
 
 // The files of a folder that may hold receipts, by name.
@@ -204,7 +114,7 @@ void judge_one(const FoundReceipt& found, ReceiptBench& bench, Verdicts& verdict
 int run_verify(const VerifyFlags& flags) {
   if (flags.engine.options.context) throw InputError("--context: not with verify, which takes it from the receipt");
   Screen screen(flags.engine.verbose);
-  ReceiptBench bench(flags, screen);
+  ReceiptBench bench(engine_options(flags.engine), screen);
   Verdicts verdicts(flags.json);
   for (const std::string& path : flags.files)
     for (const FoundReceipt& found : receipts_in(path)) judge_one(found, bench, verdicts);

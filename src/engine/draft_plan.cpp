@@ -7,6 +7,7 @@
 #include <charconv>
 
 #include "base/error.h"
+#include "decode/drafter_names.h"
 #include "engine/engine.h"
 #include "engine/named_trees.h"
 

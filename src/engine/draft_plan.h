@@ -77,11 +77,6 @@ struct PlannedTree {
 // loses what is deeper or wider than the drafters.
 PlannedTree plan_tree(TreeWish wish, const TreeFacts& facts = {});
 
-// "eagle", which is whatever generation the head has, or one of them.
-inline bool names_eagle(std::string_view drafter) {
-  return drafter == "eagle" || drafter == "eagle2" || drafter == "eagle3";
-}
-
 // What the options mean, complete.
 struct DraftPlan {
   DraftOptions options = {};

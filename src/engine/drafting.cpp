@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "decode/draft_rows.h"
+#include "decode/drafter_names.h"
 #include "decode/eagle_drafter.h"
 #include "decode/hostile_drafter.h"
 #include "decode/medusa_drafter.h"

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/untrusted_text.h"
 #include "decode/draft_tree.h"
+#include "decode/drafter_names.h"
 #include "engine/draft_plan.h"
 
 namespace espalier {

@@ -2,6 +2,8 @@
 
 #include <fmt/ranges.h>
 
+#include <nlohmann/json.hpp>
+
 #include "report/assets.h"
 #include "report/markup.h"
 #include "report/report_table.h"
@@ -42,9 +44,9 @@ std::string section(std::string_view title, const std::string& inner) {
 
 std::string facts_html(const SelftestReport& report) {
   Table table{.id = "facts", .columns = {"", ""}};
-  add_facts(report.device, "", table);
-  add_facts(report.build, "", table);
-  add_facts(report.machine, "machine", table);
+  add_facts(Json::parse(report.device), "", table);
+  add_facts(Json::parse(report.build), "", table);
+  add_facts(Json::parse(report.machine), "machine", table);
   table.add({text_cell("date"), text_cell(report.date)});
   return section("Device, build and machine", to_html(table));
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "base/arithmetic.h"
 #include "device/ascend/ascend_device.h"
@@ -133,11 +134,16 @@ Json build_facts() {
 Json selftest_json(const SelftestReport& report) {
   Json parts = Json::array();
   for (const PartResult& part : report.parts) parts.push_back(part_json(part));
-  return {{"schema", kSelftestSchema},   {"kind", "espalier selftest"},
-          {"date", report.date},         {"held", report.held()},
-          {"device", report.device},     {"build", report.build},
-          {"machine", report.machine},   {"parts", parts},
-          {"left_out", report.left_out}, {"speed", speed_json(report.speed)}};
+  return {{"schema", kSelftestSchema},
+          {"kind", "espalier selftest"},
+          {"date", report.date},
+          {"held", report.held()},
+          {"device", Json::parse(report.device)},
+          {"build", Json::parse(report.build)},
+          {"machine", Json::parse(report.machine)},
+          {"parts", parts},
+          {"left_out", report.left_out},
+          {"speed", speed_json(report.speed)}};
 }
 
 std::string answers_text(const TestResults& tests) {

@@ -2,7 +2,7 @@
 // what somebody else needs to judge it: device, driver, build, machine; no path and no name of the host. Pure.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -24,7 +24,8 @@ struct SelftestSpeed {
 struct SelftestReport {
   std::string date = {};   // ISO 8601
   std::string title = {};  // of the device: "cuda:0, NVIDIA H200"
-  nlohmann::ordered_json device = {}, build = {}, machine = {};
+  // JSON objects: device_facts(), build_facts(), machine_json().
+  std::string device = "null", build = "null", machine = "null";
   std::vector<PartResult> parts = {};
   std::vector<std::string> left_out = {};  // parts that nobody asked for
   SelftestSpeed speed = {};

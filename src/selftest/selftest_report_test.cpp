@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include <nlohmann/json.hpp>
+
 #include "device/named_device.h"
 #include "selftest/selftest_page.h"
 
@@ -25,7 +27,7 @@ BenchResult some_figures() {
 
 SelftestReport some_report() {
   SelftestReport report{.date = "2026-11-17T12:00:00Z", .title = "cuda:0, NVIDIA H200"};
-  report.device = {{"device", "cuda:0"}, {"gpu", {{"name", "NVIDIA H200"}}}};
+  report.device = R"({"device": "cuda:0", "gpu": {"name": "NVIDIA H200"}})";
   report.parts = {{.name = "conformance", .shows = "every op", .tests = {.tests = 12, .skipped = 2}, .seconds = 1.5},
                   {.name = "lossless", .tests = {.tests = 4}, .seconds = 20}};
   report.speed.result = some_figures();

@@ -2,58 +2,14 @@
 
 #include <fmt/format.h>
 
-#include <array>
+#include <algorithm>
 #include <vector>
 
+#include "text/unicode.h"
 #include "text/utf8.h"
 
 namespace espalier {
 namespace {
-
-struct Range {
-  char32_t first, last;
-};
-
-template <std::size_t N>
-bool in(const std::array<Range, N>& ranges, char32_t c) {
-  for (const Range& range : ranges)
-    if (c >= range.first && c <= range.last) return true;
-  return false;
-}
-
-// What a terminal or an XML reader would act upon instead of showing it.
-constexpr std::array<Range, 9> kUnshown = {{{0x00, 0x1F},
-                                            {0x7F, 0x9F},
-                                            {0x200B, 0x200F},
-                                            {0x2028, 0x202E},
-                                            {0x2060, 0x206F},
-                                            {0xFDD0, 0xFDEF},
-                                            {0xFEFF, 0xFEFF},
-                                            {0xFFF9, 0xFFFB},
-                                            {0xE0000, 0xE007F}}};
-constexpr std::array<Range, 6> kCombining = {
-    {{0x0300, 0x036F}, {0x1AB0, 0x1AFF}, {0x1DC0, 0x1DFF}, {0x20D0, 0x20FF}, {0xFE00, 0xFE0F}, {0xFE20, 0xFE2F}}};
-// East Asian wide and full-width characters, and emoji.
-constexpr std::array<Range, 10> kWide = {{{0x1100, 0x115F},
-                                          {0x2E80, 0x303E},
-                                          {0x3041, 0xA4CF},
-                                          {0xA960, 0xA97F},
-                                          {0xAC00, 0xD7A3},
-                                          {0xF900, 0xFAFF},
-                                          {0xFE30, 0xFE6F},
-                                          {0xFF00, 0xFF60},
-                                          {0x1F300, 0x1FAFF},
-                                          {0x20000, 0x3FFFD}}};
-
-bool is_shown(char32_t c) {
-  const bool noncharacter = (c & 0xFFFE) == 0xFFFE;
-  return !noncharacter && !in(kUnshown, c);
-}
-
-int columns(char32_t c) {
-  if (in(kCombining, c)) return 0;
-  return in(kWide, c) ? 2 : 1;
-}
 
 std::string escaped(char32_t c) {
   switch (c) {
@@ -76,7 +32,7 @@ std::vector<Cell> cells(std::string_view text) {
   for (std::size_t at = 0; at < text.size();) {
     const Utf8Step step = utf8_step(text.substr(at));
     const bool whole = step.kind == Utf8Step::Kind::character;
-    all.push_back({text.substr(at, step.size), whole ? columns(step.code_point) : 1});
+    all.push_back({text.substr(at, step.size), whole ? terminal_columns(step.code_point) : 1});
     at += step.size;
   }
   return all;
@@ -96,7 +52,7 @@ std::string quoted_token(std::string_view bytes) {
     } else if (part == "\"" || part == "\\") {
       shown += fmt::format("\\{}", part);
     } else {
-      shown += is_shown(step.code_point) ? std::string(part) : escaped(step.code_point);
+      shown += is_visible(step.code_point) ? std::string(part) : escaped(step.code_point);
     }
     at += step.size;
   }

@@ -15,6 +15,15 @@ TEST(TokenText, WhatWouldMoveTheCursorIsWrittenAsAnEscape) {
   EXPECT_EQ(quoted_token(std::string(1, '\0')), "\"\\x00\"");
 }
 
+TEST(TokenText, WhatJoinsCharactersAndCannotBeSeenIsWrittenAsAnEscape) {
+  EXPECT_EQ(quoted_token("\u200D"), "\"\\u200d\"");
+  const std::string family = quoted_token("\U0001F468\u200D\U0001F469\u200D\U0001F467");
+  EXPECT_EQ(family, "\"\U0001F468\\u200d\U0001F469\\u200d\U0001F467\"");
+  EXPECT_EQ(display_width(family), 3 * 2 + 2 * 6 + 2);
+  EXPECT_EQ(quoted_token("\u00AD\u2066\uFEFF\uFDD0\U000E0041"), "\"\\xad\\u2066\\ufeff\\ufdd0\\ue0041\"");
+  EXPECT_EQ(quoted_token("e\u0301\uD55C"), "\"e\u0301\uD55C\"");
+}
+
 TEST(TokenText, PartsOfCharactersAreShownAsTheirBytes) {
   EXPECT_EQ(quoted_token("\xe2\x80"), "\"\\xe2\\x80\"");
   EXPECT_EQ(quoted_token("a\xff"), "\"a\\xff\"");
@@ -29,6 +38,12 @@ TEST(TokenText, WideCharactersTakeTwoColumnsAndMarksNone) {
   EXPECT_EQ(display_width("\u4E2D\u6587"), 4);
   EXPECT_EQ(display_width("\U0001F333"), 2);
   EXPECT_EQ(display_width("\xff"), 1);
+  EXPECT_EQ(display_width("\uD55C\uAE00"), 4);
+  EXPECT_EQ(display_width("\u0301"), 0);
+  EXPECT_EQ(display_width("\u200D"), 0);
+  EXPECT_EQ(display_width("\U0001F468\u200D\U0001F469\u200D\U0001F467"), 6) << "as terminals that join none";
+  EXPECT_EQ(display_width("\uFF21\uFF71"), 3) << "full width and half width";
+  EXPECT_EQ(display_width("\u0E19\u0E49\u0E33"), 2) << "a mark outside of the blocks for marks";
 }
 
 TEST(TokenText, CuttingNeverSplitsACharacterAndNeverExceedsTheWidth) {

@@ -4,6 +4,7 @@
 #include <unicode/normalizer2.h>
 #include <unicode/stringpiece.h>
 #include <unicode/uchar.h>
+#include <unicode/utf.h>
 
 #include <cstdint>
 
@@ -34,6 +35,22 @@ bool is_word_character(char32_t code_point) {
 
 bool starts_composition(char32_t code_point) {
   return nfc_data().hasBoundaryBefore(static_cast<UChar32>(code_point));
+}
+
+bool is_visible(char32_t code_point) {
+  const auto character = static_cast<UChar32>(code_point);
+  constexpr std::uint32_t kUnseen = U_GC_CC_MASK | U_GC_CF_MASK | U_GC_ZL_MASK | U_GC_ZP_MASK;
+  return (U_GET_GC_MASK(character) & kUnseen) == 0 && !U_IS_UNICODE_NONCHAR(character) &&
+         !u_hasBinaryProperty(character, UCHAR_DEFAULT_IGNORABLE_CODE_POINT);
+}
+
+int terminal_columns(char32_t code_point) {
+  const auto character = static_cast<UChar32>(code_point);
+  constexpr std::uint32_t kNoColumn = U_GC_MN_MASK | U_GC_ME_MASK | U_GC_CF_MASK;
+  if ((U_GET_GC_MASK(character) & kNoColumn) != 0) return 0;
+  if (u_hasBinaryProperty(character, UCHAR_DEFAULT_IGNORABLE_CODE_POINT)) return 0;
+  const auto width = static_cast<UEastAsianWidth>(u_getIntPropertyValue(character, UCHAR_EAST_ASIAN_WIDTH));
+  return width == U_EA_WIDE || width == U_EA_FULLWIDTH ? 2 : 1;
 }
 
 std::string nfc(std::string_view text) {

@@ -7,7 +7,7 @@
 
 #include "base/random.h"
 #include "base/untrusted_text.h"
-#include "engine/draft_plan.h"
+#include "decode/drafter_names.h"
 #include "serve/protocol/api_error.h"
 #include "serve/protocol/prompt_tokens.h"
 

@@ -1,4 +1,4 @@
-#include "cli/load_charts.h"
+#include "report/load_charts.h"
 
 #include <gmock/gmock.h>
 

@@ -5,18 +5,16 @@
 #include <optional>
 #include <string>
 
-#include "cli/flags.h"
-#include "cli/interrupt.h"
-#include "cli/screen.h"
 #include "decode/drafter.h"
 #include "engine/answer_records.h"
+#include "engine/answering.h"
 #include "engine/drafting.h"
+#include "terminal/chat_terminal.h"
 #include "tree/token_tree.h"
 
 namespace espalier {
 
-struct ChatFlags {
-  EngineFlags engine = {};
+struct TerminalChatOptions {
   TextOptions text = {};
   DraftOptions drafting = {};
   ChatSettings chat = {};
@@ -38,19 +36,20 @@ struct KeptRound {
 
 class TerminalChat {
  public:
-  // All must outlive this. `flags`: with the system message and the sampling as they were chosen.
-  TerminalChat(const ChatFlags& flags, const OpenEngine& engine, Screen& screen);
+  // All must outlive this. `options`: with the system message and the sampling as they were chosen.
+  TerminalChat(const TerminalChatOptions& options, const OpenEngine& engine, const ChatTerminal& terminal);
 
   // The next question, answered on the screen until an interrupt. Throws as Session::ask does; nothing changed then.
-  void ask(const std::string& question, const InterruptGuard& interrupt);
+  void ask(const std::string& question, const InterruptSource& interrupt);
   // A command of chat_input.h, all but help and exit. Throws InputError where it cannot be done; nothing changed then.
-  void obey(const std::string& command, const std::string& argument, const InterruptGuard& interrupt);
+  void obey(const std::string& command, const std::string& argument, const InterruptSource& interrupt);
 
  private:
   void open_drafting(const DraftOptions& options);
+  TextEvents shown_events(const InterruptSource& interrupt);
   void tell_end(const TextResult& result);
   void forget();
-  void regenerate(const InterruptGuard& interrupt);
+  void regenerate(const InterruptSource& interrupt);
   void take_back();
   void change_system(const std::string& text);
   void set(const std::string& argument);
@@ -60,10 +59,10 @@ class TerminalChat {
   void show_tree();
   void show_statistics();
 
-  ChatFlags flags_;
-  const DraftOptions asked_drafting_;  // what the flags said; /set draft takes what fits its drafter
+  TerminalChatOptions options_;
+  const DraftOptions asked_drafting_;  // what was asked for; /set draft takes what fits its drafter
   const OpenEngine* engine_;
-  Screen* screen_;
+  const ChatTerminal* terminal_;
   std::unique_ptr<Drafting> drafting_;
   std::unique_ptr<Answering> answering_;
   std::optional<TraceWriter> trace_;
@@ -73,12 +72,5 @@ class TerminalChat {
   std::optional<std::int64_t> used_;  // positions of the context; nothing: the conversation was changed since
   std::string own_file_;              // what this chat wrote or read, and may write again
 };
-
-// On a terminal what a command says is part of the conversation; a script finds it on standard error.
-void say(std::string_view text);
-// Shown only to a person at a terminal; a script gets the answers alone.
-void show_note(std::string_view text);
-// The same, in grey where the terminal likes colour.
-void show_dim(std::string_view text);
 
 }  // namespace espalier

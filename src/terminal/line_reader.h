@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "base/error.h"
-#include "cli/interrupt.h"
+#include "terminal/chat_terminal.h"
 
 namespace espalier {
 
@@ -24,23 +24,21 @@ class LineSource {
   virtual std::optional<std::string> next(std::string_view prompt) = 0;
 };
 
-// Standard input as it comes, with a wait that Ctrl-C can end. Lines may end in \r\n. Throws LineCut, and goes on with
+// The input as it comes, with a wait that Ctrl-C can end. Lines may end in \r\n. Throws LineCut, and goes on with
 // the next line; InputError where the input cannot be read.
 class LineReader final : public LineSource {
  public:
-  // The guard must outlive the reader.
-  explicit LineReader(InterruptGuard& interrupt) : interrupt_(&interrupt) {}
+  // Both must outlive the reader.
+  LineReader(const ChatTerminal& terminal, InterruptSource& interrupt) : terminal_(&terminal), interrupt_(&interrupt) {}
   std::optional<std::string> next(std::string_view prompt) override;
 
  private:
-  InterruptGuard* interrupt_;
+  const ChatTerminal* terminal_;
+  InterruptSource* interrupt_;
   std::string buffer_;
 };
 
-// Whether a person sits at both ends: what is said to people alone is said then.
-bool at_terminal();
-
-// An editor where a terminal can have one, else lines as they come. The guard must outlive it.
-std::unique_ptr<LineSource> make_line_source(InterruptGuard& interrupt);
+// An editor where a terminal can have one, else lines as they come. Both must outlive it.
+std::unique_ptr<LineSource> make_line_source(const ChatTerminal& terminal, InterruptSource& interrupt);
 
 }  // namespace espalier

@@ -1,4 +1,4 @@
-#include "cli/chat_settings.h"
+#include "terminal/chat_settings.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "cli/saved_chat.h"
+#include "terminal/saved_chat.h"
 
 #include <nlohmann/json.hpp>
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "cli/line_reader.h"
+#include "terminal/line_reader.h"
 
 namespace espalier {
 

@@ -1,4 +1,4 @@
-#include "cli/chat_input.h"
+#include "terminal/chat_input.h"
 
 #include <fmt/format.h>
 

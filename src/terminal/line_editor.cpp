@@ -1,4 +1,4 @@
-#include "cli/line_editor.h"
+#include "terminal/line_editor.h"
 
 #include <histedit.h>
 #include <locale.h>
@@ -11,7 +11,6 @@
 #include <exception>
 
 #include "base/error.h"
-#include "cli/output.h"
 #include "text/utf8.h"
 
 namespace espalier {
@@ -60,7 +59,7 @@ std::string narrow(std::wstring_view text) {
 }  // namespace
 
 struct LineEditor::State {
-  explicit State(InterruptGuard& guard);
+  State(const ChatTerminal& given, InterruptSource& source);
   ~State();
 
   void bind_keys();
@@ -76,7 +75,8 @@ struct LineEditor::State {
   static unsigned char on_paste(EditLine* editor, wint_t) { return of(editor).paste(); }
   static wchar_t* on_prompt(EditLine* editor) { return of(editor).prompt.data(); }
 
-  InterruptGuard* interrupt;
+  const ChatTerminal* terminal;
+  InterruptSource* interrupt;
   FILE* silence;  // libedit's remarks about terminals
   EditLine* editor = nullptr;
   HistoryW* history = nullptr;
@@ -92,9 +92,10 @@ LineEditor::State& LineEditor::State::of(EditLine* editor) {
   return *static_cast<State*>(state);
 }
 
-LineEditor::State::State(InterruptGuard& guard) : interrupt(&guard), silence(std::fopen("/dev/null", "w")) {
+LineEditor::State::State(const ChatTerminal& given, InterruptSource& source)
+    : terminal(&given), interrupt(&source), silence(std::fopen("/dev/null", "w")) {
   const Utf8Locale utf8;
-  editor = el_init("espalier", stdin, stdout, silence == nullptr ? stderr : silence);
+  editor = el_init("espalier", given.in, given.out, silence == nullptr ? given.out : silence);
   history = history_winit();
   if (editor == nullptr || history == nullptr) device_error("libedit: out of memory");
   HistEventW event;
@@ -137,17 +138,18 @@ void LineEditor::State::bind_paste() {
 // Without a handler for the signal the size is looked at before every wait.
 void LineEditor::State::follow_window() {
   winsize now{};
-  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &now) != 0) return;
+  if (ioctl(fileno(terminal->out), TIOCGWINSZ, &now) != 0) return;
   if (now.ws_col != window.ws_col || now.ws_row != window.ws_row) el_resize(editor);
   window = now;
 }
 
 bool LineEditor::State::fill() {
   follow_window();
-  if (!interrupt->wait_for_input(STDIN_FILENO)) return false;
+  const int input = fileno(terminal->in);
+  if (!interrupt->wait_for_input(input)) return false;
   char part[4096];
   ssize_t count = 0;
-  while ((count = read(STDIN_FILENO, part, sizeof part)) < 0 && errno == EINTR) {
+  while ((count = read(input, part, sizeof part)) < 0 && errno == EINTR) {
   }
   // A terminal that is gone answers with an error: the end of the input.
   if (count > 0) bytes.append(part, static_cast<std::size_t>(count));
@@ -178,18 +180,17 @@ unsigned char LineEditor::State::paste() {
   return el_winsertstr(editor, tidy_paste(text).c_str()) == 0 ? CC_REFRESH : CC_ERROR;
 }
 
-LineEditor::LineEditor(InterruptGuard& interrupt) : state_(std::make_unique<State>(interrupt)) {}
+LineEditor::LineEditor(const ChatTerminal& terminal, InterruptSource& interrupt)
+    : state_(std::make_unique<State>(terminal, interrupt)) {}
 LineEditor::~LineEditor() = default;
 
 std::optional<std::string> LineEditor::next(std::string_view prompt) {
   const Utf8Locale utf8;
   state_->prompt = wide(prompt);
-  print(kMarkPastes);
-  flush_output();
+  state_->terminal->print(kMarkPastes);
   int count = 0;
   const wchar_t* typed = el_wgets(state_->editor, &count);
-  print(kLeavePastes);
-  flush_output();
+  state_->terminal->print(kLeavePastes);
   if (state_->failure) std::rethrow_exception(std::exchange(state_->failure, nullptr));
   if (typed == nullptr || count <= 0) return std::nullopt;
   std::wstring line(typed, static_cast<std::size_t>(count));

@@ -1,4 +1,4 @@
-#include "cli/line_editor.h"
+#include "terminal/line_editor.h"
 
 #include <gtest/gtest.h>
 

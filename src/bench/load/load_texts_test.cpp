@@ -1,4 +1,4 @@
-#include "cli/load_texts.h"
+#include "bench/load/load_texts.h"
 
 #include <gtest/gtest.h>
 

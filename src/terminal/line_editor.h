@@ -8,14 +8,14 @@
 #include <string>
 #include <string_view>
 
-#include "cli/line_reader.h"
+#include "terminal/line_reader.h"
 
 namespace espalier {
 
 class LineEditor final : public LineSource {
  public:
-  // The guard must outlive the editor.
-  explicit LineEditor(InterruptGuard& interrupt);
+  // Both must outlive the editor.
+  LineEditor(const ChatTerminal& terminal, InterruptSource& interrupt);
   ~LineEditor() override;
   std::optional<std::string> next(std::string_view prompt) override;
 
