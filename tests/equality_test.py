@@ -15,13 +15,13 @@ DRAFT = ["--draft", "eagle3+medusa+ngram+hostile", "--head", str(DATA / "heads" 
 
 class Equality(unittest.TestCase):
     def test_every_answer_is_what_the_request_gets_alone(self):
-        options = equality.arguments(["", "--model", MODEL, "--requests", "60", "--max-tokens", "60", "--context", "192",
+        options = equality.arguments(["", "--model", MODEL, "--requests", "100", "--max-tokens", "60", "--context", "192",
                                       "--threads", "1", "--configurations", "1x4,4x1,8x4,16x16:4,24x16:4", *DRAFT])
         lines = []
         tallies = equality.measure(options, lines.append)
         for tally in tallies:
             self.assertEqual(tally.differ[:1], [], lines)
-            self.assertEqual(tally.compared + tally.left, 60)
+            self.assertEqual(tally.compared + tally.left, 100)
             self.assertGreater(tally.left, 0)
         for figure in ("cached", "accepted", "cancelled", "preempted"):  # a test in which nothing happens proves nothing
             self.assertGreater(sum(getattr(tally, figure) for tally in tallies), 0, (figure, lines))
