@@ -22,6 +22,7 @@ TEST(TokenText, WhatJoinsCharactersAndCannotBeSeenIsWrittenAsAnEscape) {
   EXPECT_EQ(display_width(family), 3 * 2 + 2 * 6 + 2);
   EXPECT_EQ(quoted_token("\u00AD\u2066\uFEFF\uFDD0\U000E0041"), "\"\\xad\\u2066\\ufeff\\ufdd0\\ue0041\"");
   EXPECT_EQ(quoted_token("e\u0301\uD55C"), "\"e\u0301\uD55C\"");
+  EXPECT_EQ(quoted_token("\u2764\uFE0F"), "\"\u2764\uFE0F\"") << "a red heart";
 }
 
 TEST(TokenText, PartsOfCharactersAreShownAsTheirBytes) {

@@ -40,8 +40,9 @@ bool starts_composition(char32_t code_point) {
 bool is_visible(char32_t code_point) {
   const auto character = static_cast<UChar32>(code_point);
   constexpr std::uint32_t kUnseen = U_GC_CC_MASK | U_GC_CF_MASK | U_GC_ZL_MASK | U_GC_ZP_MASK;
-  return (U_GET_GC_MASK(character) & kUnseen) == 0 && !U_IS_UNICODE_NONCHAR(character) &&
-         !u_hasBinaryProperty(character, UCHAR_DEFAULT_IGNORABLE_CODE_POINT);
+  const bool ignorable = u_hasBinaryProperty(character, UCHAR_DEFAULT_IGNORABLE_CODE_POINT) &&
+                         !u_hasBinaryProperty(character, UCHAR_VARIATION_SELECTOR);
+  return (U_GET_GC_MASK(character) & kUnseen) == 0 && !U_IS_UNICODE_NONCHAR(character) && !ignorable;
 }
 
 int terminal_columns(char32_t code_point) {

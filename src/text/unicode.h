@@ -15,9 +15,9 @@ bool is_word_character(char32_t code_point);
 // Whether canonical composition never looks across the place before this character.
 bool starts_composition(char32_t code_point);
 
-// Whether somebody who reads text sees it: no control or format character, no end of a line or paragraph, nothing that
-// is ignorable by default, no noncharacter. What a terminal or an XML reader would act upon instead of showing it is
-// none.
+// Whether somebody who reads text sees it: no control or format character, no end of a line or paragraph, no
+// noncharacter, nothing that is ignorable by default, but for selectors of how the character before them looks. What a
+// terminal or an XML reader would act upon instead of showing it is none.
 bool is_visible(char32_t code_point);
 
 // The columns a terminal gives it: none for marks on another character, format characters and what is ignorable by
