@@ -33,6 +33,8 @@ constexpr int kScoredPairs = 2;               // for so many rows and heads
 constexpr int kWeighedPairs = 2;              // rows and heads whose weighted sums of values run side by side,
 constexpr int kWeighedVectors = 2;            // so many vectors of each
 constexpr int kFewWeighed = 3;                // the same of few rows and heads
+constexpr int kDotKeys[] = {6, 3};            // keys whose dot products with 1, 2 vectors of pairs run side by side;
+constexpr int kWaitingDots = 0;               // of no more than these their halves wait in registers
 constexpr int kTwosOfExp = 2;                 // times two keys whose exponentials run side by side,
 constexpr int kLanePairs = 6;                 // and rows and heads whose weighted sums of values run side by side then,
 constexpr int kLaneVectors = 1;               // so many vectors of each
@@ -292,10 +294,6 @@ inline TwoLanes fma(TwoLanes a, TwoLanes b, TwoLanes c) {
 }
 inline void keep(TwoLanes& a) {
   asm("" : "+x"(a.v));
-}
-// Sixteen registers are too few for sums that wait for others.
-inline void wait(TwoLanes& a) {
-  asm("" : "+m"(a.v));
 }
 // Four elements of each pair, rows[0], rows[1], ... from `at` on: two and two.
 inline void turn_twos(const float* const (&rows)[kPairsOfTwo], std::int64_t at, float* to) {

@@ -27,12 +27,14 @@ constexpr int kFloatPanels[] = {4, 4, 2, 2, 2, 2, 2, 2};  // panels side by side
 constexpr int kBlockPanels[] = {4, 4, 4, 2, 2, 1, 1, 1};  // and of block-quantised ones
 constexpr int kScoredGroups = 4;                          // of four keys each, side by side when many rows want scores,
 constexpr int kScoredPairs = 2;                           // for so many rows and heads
-constexpr int kWeighedPairs = 4;    // rows and heads whose weighted sums of values run side by side,
-constexpr int kWeighedVectors = 4;  // so many vectors of each
-constexpr int kFewWeighed = 4;      // the same of few rows and heads
-constexpr int kTwosOfExp = 4;       // times two keys whose exponentials run side by side,
-constexpr int kLanePairs = 6;       // and rows and heads whose weighted sums of values run side by side then,
-constexpr int kLaneVectors = 4;     // so many vectors of each
+constexpr int kWeighedPairs = 4;       // rows and heads whose weighted sums of values run side by side,
+constexpr int kWeighedVectors = 4;     // so many vectors of each
+constexpr int kFewWeighed = 4;         // the same of few rows and heads
+constexpr int kDotKeys[] = {6, 3, 4};  // keys whose dot products with 1, 2, 3 vectors of pairs run side by side;
+constexpr int kWaitingDots = 6;        // of no more than these their halves wait in registers
+constexpr int kTwosOfExp = 4;          // times two keys whose exponentials run side by side,
+constexpr int kLanePairs = 6;          // and rows and heads whose weighted sums of values run side by side then,
+constexpr int kLaneVectors = 4;        // so many vectors of each
 
 inline __mmask16 first_lanes(std::int64_t n) {
   return static_cast<__mmask16>((1u << n) - 1u);
@@ -256,10 +258,6 @@ inline TwoLanes broadcast_two(const float* p) {
   double two;
   __builtin_memcpy(&two, p, sizeof two);
   return {_mm512_castpd_ps(_mm512_set1_pd(two))};
-}
-// Sums that wait for others do so in registers; g++ would add later what they are made of, and find none.
-inline void wait(TwoLanes& a) {
-  keep(a);
 }
 // Four elements of each pair, rows[0], rows[1], ... from `at` on: two and two.
 inline void turn_twos(const float* const (&rows)[kPairsOfTwo], std::int64_t at, float* to) {
