@@ -35,7 +35,7 @@ constexpr int kWeighedVectors = 2;            // so many vectors of each
 constexpr int kFewWeighed = 3;                // the same of few rows and heads
 constexpr int kDotKeys[] = {6, 3};            // keys whose dot products with 1, 2 vectors of pairs run side by side;
 constexpr int kWaitingDots = 0;               // of no more than these their halves wait in registers
-constexpr int kTwosOfExp = 2;                 // times two keys whose exponentials run side by side,
+constexpr int kTwosOfExp = 1;                 // times two keys whose exponentials run side by side,
 constexpr int kLanePairs = 6;                 // and rows and heads whose weighted sums of values run side by side then,
 constexpr int kLaneVectors = 1;               // so many vectors of each
 
@@ -260,16 +260,6 @@ inline void turn_quarters(F32 (&v)[4]) {
 inline F32 add_halves_of_quarters(const F32 (&v)[4]) {
   return {add_halves_1(add_halves_2(v[0].low, v[1].low), add_halves_2(v[2].low, v[3].low)),
           add_halves_1(add_halves_2(v[0].high, v[1].high), add_halves_2(v[2].high, v[3].high))};
-}
-
-inline F32 join(Eight first, Eight second) {
-  return {first.v, second.v};
-}
-inline Eight first_eight(F32 a) {
-  return {a.low};
-}
-inline Eight second_eight(F32 a) {
-  return {a.high};
 }
 
 // Two neighbouring lanes of dot16 for each of four pairs: those of pair p in lanes 2 p and 2 p + 1.

@@ -235,16 +235,6 @@ inline F32 add_halves_of_quarters(const F32 (&v)[4]) {
   return {add_halves_1(add_halves_2(v[0].v, v[1].v), add_halves_2(v[2].v, v[3].v))};
 }
 
-inline F32 join(Eight first, Eight second) {
-  return {_mm512_insertf32x8(_mm512_castps256_ps512(first.v), second.v, 1)};
-}
-inline Eight first_eight(F32 a) {
-  return {_mm512_castps512_ps256(a.v)};
-}
-inline Eight second_eight(F32 a) {
-  return {_mm512_extractf32x8_ps(a.v, 1)};
-}
-
 // Two neighbouring lanes of dot16 for each of eight pairs: those of pair p in lanes 2 p and 2 p + 1.
 using TwoLanes = F32;
 constexpr int kPairsOfTwo = 8;
