@@ -38,6 +38,7 @@ constexpr int kWaitingDots = 0;               // of no more than these their hal
 constexpr int kTwosOfExp = 1;                 // times two keys whose exponentials run side by side,
 constexpr int kLanePairs = 6;                 // and rows and heads whose weighted sums of values run side by side then,
 constexpr int kLaneVectors = 1;               // so many vectors of each
+constexpr bool kWeighsStored = false;         // and widened before, once for all
 
 inline F32 load(const float* p) {
   return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)};
@@ -62,6 +63,12 @@ inline void keep(F32& a) {
 }
 inline F32 broadcast(float x) {
   const __m256 v = _mm256_set1_ps(x);
+  return {v, v};
+}
+// Kept as well, but in one register.
+inline F32 kept_broadcast(float x) {
+  __m256 v = _mm256_set1_ps(x);
+  asm("" : "+x"(v));
   return {v, v};
 }
 inline F32 add(F32 a, F32 b) {

@@ -33,8 +33,9 @@ constexpr int kFewWeighed = 4;         // the same of few rows and heads
 constexpr int kDotKeys[] = {6, 3, 4};  // keys whose dot products with 1, 2, 3 vectors of pairs run side by side;
 constexpr int kWaitingDots = 6;        // of no more than these their halves wait in registers
 constexpr int kTwosOfExp = 4;          // times two keys whose exponentials run side by side,
-constexpr int kLanePairs = 6;          // and rows and heads whose weighted sums of values run side by side then,
-constexpr int kLaneVectors = 4;        // so many vectors of each
+constexpr int kLanePairs = 12;         // and rows and heads whose weighted sums of values run side by side then,
+constexpr int kLaneVectors = 2;        // so many vectors of each
+constexpr bool kWeighsStored = true;   // and widened as they are weighed
 
 inline __mmask16 first_lanes(std::int64_t n) {
   return static_cast<__mmask16>((1u << n) - 1u);
@@ -58,6 +59,12 @@ inline void keep(F32& a) {
 }
 inline F32 broadcast(float x) {
   return {_mm512_set1_ps(x)};
+}
+// Kept as well.
+inline F32 kept_broadcast(float x) {
+  F32 v = broadcast(x);
+  keep(v);
+  return v;
 }
 inline F32 add(F32 a, F32 b) {
   return {_mm512_add_ps(a.v, b.v)};
