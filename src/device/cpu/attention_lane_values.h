@@ -8,8 +8,7 @@
 namespace espalier::cpu {
 namespace {
 
-constexpr std::int64_t kWidenedValues = 32;  // at a time,
-constexpr std::int64_t kStoredValues = 64;   // or so many as they are stored
+constexpr std::int64_t kWidenedValues = 32;  // at a time
 
 // Pairs that follow each other and see the same `keys` values, `stride` elements from one to the next.
 template <typename Kv>
@@ -100,14 +99,12 @@ template <typename Kv>
 void weigh_stored_lanes(const TilePairs& pairs, const PairLanes& lanes, const KeyRange& all) {
   const HeadMemory<Kv> memory(pairs, pairs.shape.v);
   const std::int64_t beginning = pairs.beginning();
-  for (std::int64_t first = all.first; first < all.last; first += kStoredValues) {
-    const KeyRange some{beginning + first, beginning + smaller(first + kStoredValues, all.last)};
-    const SlotsAhead ahead(memory, pairs, some);
-    memory.for_each_run(
-        some.first, some.last, [&](std::int64_t at, std::int64_t count, const typename Kv::Stored* values) {
-          weigh_lanes_of<Kv>(pairs, lanes, {at - beginning, at - beginning + count}, values, memory.slot_size, ahead);
-        });
-  }
+  memory.for_each_run(beginning + all.first, beginning + all.last,
+                      [&](std::int64_t first, std::int64_t count, const typename Kv::Stored* values) {
+                        const KeyRange some{first - beginning, first - beginning + count};
+                        weigh_lanes_of<Kv>(pairs, lanes, some, values, memory.slot_size,
+                                           SlotsAhead(memory, pairs, {first, first + count}));
+                      });
 }
 
 template <typename Kv, int kVectors>

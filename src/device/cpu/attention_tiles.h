@@ -220,7 +220,7 @@ class SlotsAhead {
   }
 
  private:
-  const char* slots_[kKeyChunk];
+  const char* slots_[kTileKeys];
   std::int64_t size_ = 0, bytes_;
 };
 
