@@ -22,10 +22,10 @@ struct PairRun {
 };
 
 // Adds V vectors from dimension d on to the sums of P pairs, of which `first` is the first. Meanwhile the slots that
-// are due are fetched. A function of its own, so that nothing else wants registers.
+// are due are fetched.
 template <int P, int V, typename Kv>
-[[gnu::noinline]] void weigh_kept(const PairRun<Kv>& run, std::int64_t first, std::int64_t d, const SlotsAhead& ahead,
-                                  std::int64_t due, std::int64_t parts) {
+inline void weigh_kept(const PairRun<Kv>& run, std::int64_t first, std::int64_t d, const SlotsAhead& ahead,
+                       std::int64_t due, std::int64_t parts) {
   const std::int64_t sums_stride = attention_sum_floats(run.dim);
   const float* weights = run.weights + first;
   const typename Kv::Stored* values = run.values + d;
@@ -53,20 +53,27 @@ template <int P, int V, typename Kv>
     for (int i = 0; i < V; ++i) store(sums + p * sums_stride + i * kPanel, acc[p][i]);
 }
 
+// How many vectors of so many pairs run side by side: of fewer pairs more.
+constexpr int lane_vectors(std::int64_t pairs) {
+  const std::int64_t most = kLanePairs * kLaneVectors / pairs;
+  return most >= 4 ? 4 : most >= 2 ? 2 : 1;
+}
+
+// Blocks of as many pairs each as can be. A part is what weigh_kept does at once.
 template <typename Kv>
 inline void weigh_run(const PairRun<Kv>& run, const SlotsAhead& ahead) {
-  const std::int64_t vectors = attention_padded(run.dim) / kPanel, whole = vectors / kLaneVectors * kLaneVectors;
-  const std::int64_t blocks = (run.pairs + kLanePairs - 1) / kLanePairs;
-  const std::int64_t parts = blocks * (whole / kLaneVectors + vectors - whole);
+  const std::int64_t vectors = attention_padded(run.dim) / kPanel, blocks = (run.pairs + kLanePairs - 1) / kLanePairs;
+  const std::int64_t at_once = lane_vectors((run.pairs + blocks - 1) / blocks);
+  const std::int64_t parts = blocks * (vectors / at_once + vectors % at_once);
   std::int64_t part = 0;
   for (std::int64_t block = 0, first = 0; block < blocks; ++block) {
     const std::int64_t count = (run.pairs - first + blocks - block - 1) / (blocks - block);
     for_pair_count<kLanePairs>(static_cast<int>(count), [&](auto pairs) {
-      constexpr int kCount = decltype(pairs)::count;
+      constexpr int kCount = decltype(pairs)::count, kVectors = lane_vectors(kCount);
       std::int64_t v = 0;
-      for (; v < whole; v += kLaneVectors, ++part)
-        weigh_kept<kCount, kLaneVectors>(run, first, v * kPanel, ahead, part, parts);
-      if constexpr (kLaneVectors > 1)
+      for (; v + kVectors <= vectors; v += kVectors, ++part)
+        weigh_kept<kCount, kVectors>(run, first, v * kPanel, ahead, part, parts);
+      if constexpr (kVectors > 1)
         for (; v < vectors; ++v, ++part) weigh_kept<kCount, 1>(run, first, v * kPanel, ahead, part, parts);
     });
     first += count;
