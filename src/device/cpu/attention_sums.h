@@ -135,6 +135,7 @@ template <typename Kv, int kPairs, int kVectors, bool kCounts, bool kFetched = f
 class PairBatch {
  public:
   using Of = Values<Kv, kFetched>;
+  static constexpr bool kFetches = kFetched;
   PairBatch(std::int64_t dim, const Of& values) : dim_(dim), values_(values) {}
 
   // The pair sees values [first, first + count), which are ordinals of the tile from `ordinal` on. A largest score that
@@ -225,7 +226,7 @@ void weigh_stored(const TilePairs& pairs, const KeyRange& all) {
       beginning + all.first, beginning + all.last,
       [&](std::int64_t first, std::int64_t count, const typename Kv::Stored* values) {
         const std::int64_t size = memory.slot_size, ordinal = first - beginning,
-                           followed = smaller(larger(end - kTileKeys - first, 0), count);
+                           followed = Batch::kFetches ? smaller(larger(end - kTileKeys - first, 0), count) : count;
         weigh_range<Batch>(pairs, ordinal, ordinal + followed, {values, size, memory.to_next_tile(first, end)});
         weigh_range<Batch>(pairs, ordinal + followed, ordinal + count, {values + followed * size, size});
       });
