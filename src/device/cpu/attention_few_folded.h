@@ -8,20 +8,19 @@ namespace espalier::cpu {
 namespace {
 
 // Sixteen keys for P pairs: `key` and those behind it, of which the last is taken for those that are missing. Meanwhile
-// as many of the next tile are fetched with their values.
+// as many of the next tile are fetched.
 template <typename Kv, int kVectors, int P>
 struct KeyProducts {
   using Stored = typename Kv::Stored;
   const float* const* q;
   const Stored* key;
   std::int64_t slot_size, last;
-  const Stored *next_key, *next_value;
+  const Stored* next_key;
 
   // The first product needs no zero to be added to: the sign of a score of zero is lost in the softmax.
   [[gnu::always_inline]] Folded<P> operator()(int i) const {
     const Stored* const from = key + smaller(i, last) * slot_size;
-    fetch(next_key + i * slot_size);
-    fetch(next_value + i * slot_size);
+    fetch<kVectors * kPanel>(next_key + i * slot_size);
     F32 sums[P];
 #pragma GCC unroll 8
     for (int d = 0; d < kVectors; ++d) {
@@ -38,17 +37,12 @@ struct KeyProducts {
     for (int p = 0; p < P; ++p) begun.of[p] = begin_halves(sums[p]);
     return begun;
   }
-  [[gnu::always_inline]] static void fetch(const Stored* from) {
-    constexpr int kLine = 64 / sizeof(Stored);
-#pragma GCC unroll 8
-    for (int d = 0; d < kVectors * kPanel; d += kLine) prefetch_far(from + d);
-  }
 };
 
 // All pairs take all keys: scores of those a row does not see are never read back.
 template <typename Kv, int kVectors, int P>
 void score_folded(const TilePairs& pairs, const KeyRange& all) {
-  const HeadMemory<Kv> memory(pairs, pairs.shape.k), values(pairs, pairs.shape.v);
+  const HeadMemory<Kv> memory(pairs, pairs.shape.k);
   const float* q[P] = {};
   float* scores[P] = {};
   int size = 0;
@@ -60,11 +54,9 @@ void score_folded(const TilePairs& pairs, const KeyRange& all) {
                       [&](std::int64_t first, std::int64_t count, const typename Kv::Stored* run) {
                         for (std::int64_t i = 0; i < count; i += kPanel) {
                           const typename Kv::Stored* const key = run + i * memory.slot_size;
-                          const std::int64_t ahead = first + i + kTileKeys,
-                                             slot = ahead < end ? memory.slot(ahead) : memory.slot(first + i);
                           F32 sums[P];
                           fold<P>(KeyProducts<Kv, kVectors, P>{q, key, memory.slot_size, smaller(kPanel, count - i) - 1,
-                                                               memory.at_slot(slot), values.at_slot(slot)},
+                                                               key + memory.to_next_tile(first + i, end)},
                                   sums);
 #pragma GCC unroll 4
                           for (int p = 0; p < P; ++p) store(scores[p] + (first - beginning) + i, mul(scale, sums[p]));
@@ -73,8 +65,6 @@ void score_folded(const TilePairs& pairs, const KeyRange& all) {
 }
 
 // Sixteen keys are written out in full: worth the compiler's time for the usual type of K and V only.
-template <typename Kv>
-constexpr bool kFolded = false;
 template <>
 constexpr bool kFolded<KvF16> = true;
 

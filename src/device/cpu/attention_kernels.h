@@ -15,7 +15,7 @@ namespace {
 template <typename Kv, int kPairs>
 void weigh_few(const TilePairs& pairs, const KeyRange& all, float* scratch) {
   if (pairs.count() <= kFewPairs && pairs.shape.dim % kPanel == 0) {
-    weigh_stored<PairBatch<Kv, kPairs, kWeighedVectors, true>, Kv>(pairs, all);
+    weigh_stored<PairBatch<Kv, kPairs, kWeighedVectors, true, kFolded<Kv>>, Kv>(pairs, all);
   } else {
     weigh_widened<PairBatch<KvF32, kPairs, kWeighedVectors, true>, Kv>(pairs, all, scratch);
   }

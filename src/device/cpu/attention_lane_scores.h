@@ -8,10 +8,9 @@
 namespace espalier::cpu {
 namespace {
 
-constexpr std::int64_t kOctet = 8;                 // pairs: scores have room for whole ones
-constexpr std::int64_t kLaneKeys = 48;             // widened at a time
-constexpr int kMostVectors = 3;                    // of pairs, side by side,
-constexpr int kDotKeys[kMostVectors] = {4, 3, 2};  // with so many keys for 1, 2, 3 of them
+constexpr std::int64_t kOctet = 8;      // pairs: scores have room for whole ones
+constexpr std::int64_t kLaneKeys = 48;  // widened at a time
+constexpr int kMostVectors = sizeof kDotKeys / sizeof *kDotKeys;
 
 // What the pairs of a tile share: their queries turned, and their scores by key, which become weights.
 struct PairLanes {
@@ -64,27 +63,26 @@ struct LaneDots {
   // Element `at`. The first product needs no zero to be added to: the sign of a score of zero is lost in the softmax.
   template <bool kFirst>
   [[gnu::always_inline]] void multiply(const float* keys, const float* q, std::int64_t size, std::int64_t at) {
-    TwoLanes two[K];
-#pragma GCC unroll 4
-    for (int k = 0; k < K; ++k) two[k] = kept(broadcast_two(keys + k * size + at));
-#pragma GCC unroll 4
-    for (int v = 0; v < V; ++v) {
-      TwoLanes x = load_twos(q + (v * size + at) * kPairsOfTwo);
-      keep(x);
-#pragma GCC unroll 4
-      for (int k = 0; k < K; ++k)
+    TwoLanes x[V];
+#pragma GCC unroll 6
+    for (int v = 0; v < V; ++v) x[v] = kept(load_twos(q + (v * size + at) * kPairsOfTwo));
+#pragma GCC unroll 6
+    for (int k = 0; k < K; ++k) {
+      const TwoLanes two = kept(broadcast_two(keys + k * size + at));
+#pragma GCC unroll 6
+      for (int v = 0; v < V; ++v)
         if constexpr (kFirst) {
-          of[k][v] = mul(two[k], x);
+          of[k][v] = mul(two, x[v]);
         } else {
-          of[k][v] = fma(two[k], x, of[k][v]);
+          of[k][v] = fma(two, x[v], of[k][v]);
         }
     }
   }
   [[gnu::always_inline]] void add_all(const LaneDots& others) {
-#pragma GCC unroll 4
+#pragma GCC unroll 6
     for (int k = 0; k < K; ++k)
-#pragma GCC unroll 4
-      for (int v = 0; v < V; ++v) of[k][v] = add(of[k][v], others.of[k][v]);
+#pragma GCC unroll 6
+      for (int v = 0; v < V; ++v) of[k][v] = add(others.of[k][v], of[k][v]);
   }
   // Two lanes from `lane` on and those eight behind them, side by side, since each product waits for the one before.
   [[gnu::always_inline]] void sum_halves(const float* keys, const float* q, std::int64_t dim, int lane) {
@@ -101,24 +99,42 @@ struct LaneDots {
   }
   // Halves of eight, of four and of two are added as soon as both are there, so that few wait.
   [[gnu::always_inline]] void sum_quarters(const float* keys, const float* q, std::int64_t dim, int lane) {
-    LaneDots others;
+    Waiting others;
     sum_halves(keys, q, dim, lane);
-    wait_all();
-    others.sum_halves(keys, q, dim, lane + 4);
+    wait_all(others);
+    sum_halves(keys, q, dim, lane + 4);
     add_all(others);
   }
   [[gnu::always_inline]] void sum(const float* keys, const float* q, std::int64_t dim) {
-    LaneDots others;
+    Waiting others;
     sum_quarters(keys, q, dim, 0);
-    wait_all();
-    others.sum_quarters(keys, q, dim, 2);
+    wait_all(others);
+    sum_quarters(keys, q, dim, 2);
     add_all(others);
   }
-  [[gnu::always_inline]] void wait_all() {
-#pragma GCC unroll 4
+
+ private:
+  static constexpr int kLanes = 2 * kPairsOfTwo;
+  struct Waiting {
+    alignas(64) float of[K][V][kLanes];
+  };
+  // g++ would add later what the sums are made of, and find no registers: it must believe that they change.
+  [[gnu::always_inline]] void wait_all(Waiting& others) {
+    constexpr bool kInRegisters = K * V <= kWaitingDots;
+#pragma GCC unroll 6
     for (int k = 0; k < K; ++k)
-#pragma GCC unroll 4
-      for (int v = 0; v < V; ++v) wait(of[k][v]);
+#pragma GCC unroll 6
+      for (int v = 0; v < V; ++v) {
+        if constexpr (kInRegisters) keep(of[k][v]);
+        store_twos(others.of[k][v], of[k][v]);
+      }
+    if constexpr (!kInRegisters) asm("" : "+m"(others));
+  }
+  [[gnu::always_inline]] void add_all(const Waiting& others) {
+#pragma GCC unroll 6
+    for (int k = 0; k < K; ++k)
+#pragma GCC unroll 6
+      for (int v = 0; v < V; ++v) of[k][v] = add(load_twos(others.of[k][v]), of[k][v]);
   }
 };
 
@@ -136,7 +152,7 @@ struct LaneScores {
   template <int V>
   [[gnu::always_inline]] void end(std::int64_t key, const TwoLanes (&first)[V], const TwoLanes (&second)[V]) const {
     float* const at = to + key * width;
-#pragma GCC unroll 4
+#pragma GCC unroll 6
     for (int v = 0; v < V; ++v)
       store_sums_of_two(at + v * kPairsOfTwo, at + width + v * kPairsOfTwo, first[v], second[v], scale);
   }
@@ -154,10 +170,10 @@ struct LaneScores {
       LaneDots<kVectors, V, K> dots;
       dots.sum(some, q, dim);
       if constexpr (V == 2) {
-#pragma GCC unroll 4
+#pragma GCC unroll 6
         for (int k = 0; k < K; ++k) end(key + k, dots.of[k]);
       } else {
-#pragma GCC unroll 4
+#pragma GCC unroll 6
         for (int k = 0; k < K; k += 2) end(key + k, dots.of[k], dots.of[k + 1]);
       }
       while (due < key + K) due = ahead.fetch(due, parts);
@@ -181,7 +197,7 @@ inline void score_all_lanes(const PairLanes& lanes, LaneScores some, const Slots
 
 template <typename Kv, int kVectors>
 void score_lanes(const TilePairs& pairs, const PairLanes& lanes, const KeyRange& all, float* keys) {
-  static_assert(kLaneKeys % 12 == 0 && kLaneKeys + 3 <= kKeyChunk && kTileKeys + 3 <= kScoreStride);
+  static_assert(kLaneKeys % 12 == 0 && kLaneKeys + 5 <= kKeyChunk && kTileKeys + 5 <= kScoreStride);
   const HeadMemory<Kv> memory(pairs, pairs.shape.k);
   const std::int64_t beginning = pairs.beginning();
   for (std::int64_t first = all.first; first < all.last; first += kLaneKeys) {

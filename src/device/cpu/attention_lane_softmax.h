@@ -8,7 +8,7 @@
 namespace espalier::cpu {
 namespace {
 
-// The largest score of each pair, from two keys to the next two.
+// The largest score of each pair, twice: for the first and the second of two keys.
 inline void largest_scores(const PairLanes& lanes, float* most) {
   constexpr int kAtOnce = 4;
   const std::int64_t row = 2 * lanes.width, twos = lanes.twos();
@@ -23,8 +23,11 @@ inline void largest_scores(const PairLanes& lanes, float* most) {
     for (; two < twos; ++two, scores += row) largest[0] = max(load(scores), largest[0]);
     store(most + i, max(max(largest[0], largest[1]), max(largest[2], largest[3])));
   }
-  for (std::int64_t p = 0; p < lanes.width; p += kOctet)
-    store_eight(most + p, max(load_eight(most + p), load_eight(most + lanes.width + p)));
+  for (std::int64_t p = 0; p < lanes.width; p += kOctet) {
+    const Eight both = max(load_eight(most + p), load_eight(most + lanes.width + p));
+    store_eight(most + p, both);
+    store_eight(most + lanes.width + p, both);
+  }
 }
 
 inline bool has_nan(const PairLanes& lanes, std::int64_t p) {
@@ -37,36 +40,46 @@ inline bool is_finite(float x) {
   return x < kInfinity && x > -kInfinity;
 }
 
-// Scores of an octet to weights exp(s - largest), N times two keys, and these added to `sum`, keys ascending.
+// Scores of N times two keys to weights exp(s - largest). most: as largest_scores wrote it.
 template <int N>
-[[gnu::always_inline]] inline float* weigh_twos(float* scores, std::int64_t width, F32 largest, Eight& sum) {
-  F32 x[N];
+[[gnu::always_inline]] inline void weigh_twos(float* scores, std::int64_t width, const float* most) {
+  const std::int64_t row = 2 * width;
+  for (std::int64_t i = 0; i < row; i += kPanel) {
+    const F32 largest = load(most + i);
+    F32 x[N];
 #pragma GCC unroll 8
-  for (int i = 0; i < N; ++i)
-    x[i] = sub(join(load_eight(scores + 2 * i * width), load_eight(scores + (2 * i + 1) * width)), largest);
-  exp_below_88(x);
+    for (int two = 0; two < N; ++two) x[two] = sub(load(scores + two * row + i), largest);
+    exp_below_88(x);
 #pragma GCC unroll 8
-  for (int i = 0; i < N; ++i) {
-    const Eight first = first_eight(x[i]), second = second_eight(x[i]);
-    sum = add(add(sum, first), second);
-    store_eight(scores + 2 * i * width, first);
-    store_eight(scores + (2 * i + 1) * width, second);
+    for (int two = 0; two < N; ++two) store(scores + two * row + i, x[two]);
   }
-  return scores + 2 * N * width;
 }
 
-inline void weights_of_lanes(const PairLanes& lanes, const float* most, float* denominators) {
-  const std::int64_t twos = lanes.twos();
-  for (std::int64_t p = 0; p < lanes.width; p += kOctet) {
-    const F32 largest = join(load_eight(most + p), load_eight(most + p));
-    Eight sum = eight_zeros();
-    float* scores = lanes.scores + p;
-    std::int64_t two = 0;
-    for (; two + kTwosOfExp <= twos; two += kTwosOfExp)
-      scores = weigh_twos<kTwosOfExp>(scores, lanes.width, largest, sum);
-    for (; two < twos; ++two) scores = weigh_twos<1>(scores, lanes.width, largest, sum);
+// Adds the weights of N times two keys to the denominators, keys ascending.
+template <int N>
+[[gnu::always_inline]] inline void count_twos(const float* weights, std::int64_t width, float* denominators) {
+  for (std::int64_t p = 0; p < width; p += kOctet) {
+    Eight sum = load_eight(denominators + p);
+#pragma GCC unroll 16
+    for (int key = 0; key < 2 * N; ++key) sum = add(sum, load_eight(weights + key * width + p));
     store_eight(denominators + p, sum);
   }
+}
+
+// A few keys at a time, so that chains of additions run beside the exponentials of the next keys.
+inline void weights_of_lanes(const PairLanes& lanes, const float* most, float* denominators) {
+  const std::int64_t twos = lanes.twos(), width = lanes.width;
+  for (std::int64_t p = 0; p < width; p += kOctet) store_eight(denominators + p, eight_zeros());
+  float* scores = lanes.scores;
+  const auto take = [&](auto count) {
+    constexpr int kTwos = decltype(count)::count;
+    weigh_twos<kTwos>(scores, width, most);
+    count_twos<kTwos>(scores, width, denominators);
+    scores += 2 * kTwos * width;
+  };
+  std::int64_t two = 0;
+  for (; two + kTwosOfExp <= twos; two += kTwosOfExp) take(PairCount<kTwosOfExp>());
+  for (; two < twos; ++two) take(PairCount<1>());
 }
 
 // A row of scores behind the last of an odd number of keys, which weighs nothing.

@@ -73,10 +73,27 @@ struct WeighedSums {
   }
 };
 
+// Values in memory, `stride` elements from one to the next. With kFetched those that are `ahead` elements behind them
+// are fetched meanwhile.
+template <typename Kv, bool kFetched>
+struct Values {
+  const typename Kv::Stored* at;
+  std::int64_t stride;
+  std::int64_t ahead = 0;
+
+  template <int V>
+  [[gnu::always_inline]] void next(F32 (&value)[V]) {
+#pragma GCC unroll 8
+    for (int i = 0; i < V; ++i) value[i] = Kv::get(at + i * kPanel);
+    if constexpr (kFetched) fetch<V * kPanel>(at + ahead);
+    at += stride;
+  }
+};
+
 // Adds `keys` values to the sums.
-template <typename Kv, int P, int V, bool kCounts>
+template <bool kCounts, int V, int P, typename Values>
 inline void weigh_vectors(const float* const (&weights)[P], float* const (&sums)[P], float* const (&denominators)[P],
-                          const typename Kv::Stored* values, std::int64_t stride, std::int64_t keys) {
+                          Values values, std::int64_t keys) {
   WeighedSums<P, V, kCounts> weighed;
 #pragma GCC unroll 8
   for (int p = 0; p < P; ++p) {
@@ -86,11 +103,7 @@ inline void weigh_vectors(const float* const (&weights)[P], float* const (&sums)
   }
   F32 value[V];
   Factors factors[P];
-  const auto next_value = [&] {
-#pragma GCC unroll 8
-    for (int i = 0; i < V; ++i) value[i] = Kv::get(values + i * kPanel);
-    values += stride;
-  };
+  const auto next_value = [&] { values.next(value); };
   const auto load_weights = [&](std::int64_t key) {
 #pragma GCC unroll 8
     for (int p = 0; p < P; ++p) factors[p] = load_factors(weights[p] + key);
@@ -118,12 +131,12 @@ inline void weigh_vectors(const float* const (&weights)[P], float* const (&sums)
 
 // Pairs wait here until kPairs of them see the same of some values, `stride` elements from one to the next. Their sums
 // run side by side, kVectors vectors of each; with kCounts the denominators too.
-template <typename Kv, int kPairs, int kVectors, bool kCounts>
+template <typename Kv, int kPairs, int kVectors, bool kCounts, bool kFetched = false>
 class PairBatch {
  public:
-  using Stored = typename Kv::Stored;
-  PairBatch(std::int64_t dim, const Stored* values, std::int64_t stride)
-      : dim_(dim), values_(values), stride_(stride) {}
+  using Of = Values<Kv, kFetched>;
+  static constexpr bool kFetches = kFetched;
+  PairBatch(std::int64_t dim, const Of& values) : dim_(dim), values_(values) {}
 
   // The pair sees values [first, first + count), which are ordinals of the tile from `ordinal` on. A largest score that
   // is not finite leaves nothing to weigh.
@@ -152,38 +165,38 @@ class PairBatch {
       denominators[p] = &denominator_of(waiting_[p], dim_);
     }
     const std::int64_t width = attention_padded(dim_);
-    const Stored* values = values_ + first_ * stride_;
+    Of values = values_;
+    values.at += first_ * values.stride;
     std::int64_t i = 0;
     const auto advance = [&](std::int64_t by) {
       i += by;
-      values += by;
+      values.at += by;
       for (int p = 0; p < P; ++p) sums[p] += by;
     };
     // The denominators count once, with the first vectors.
     if (width >= kVectors * kPanel) {
-      weigh_vectors<Kv, P, kVectors, kCounts>(weights, sums, denominators, values, stride_, count_);
+      weigh_vectors<kCounts, kVectors>(weights, sums, denominators, values, count_);
       advance(kVectors * kPanel);
     } else {
-      weigh_vectors<Kv, P, 1, kCounts>(weights, sums, denominators, values, stride_, count_);
+      weigh_vectors<kCounts, 1>(weights, sums, denominators, values, count_);
       advance(kPanel);
     }
     while (i + kVectors * kPanel <= width) {
-      weigh_vectors<Kv, P, kVectors, false>(weights, sums, denominators, values, stride_, count_);
+      weigh_vectors<false, kVectors>(weights, sums, denominators, values, count_);
       advance(kVectors * kPanel);
     }
     if (i + 2 * kPanel <= width) {
-      weigh_vectors<Kv, P, 2, false>(weights, sums, denominators, values, stride_, count_);
+      weigh_vectors<false, 2>(weights, sums, denominators, values, count_);
       advance(2 * kPanel);
     }
     while (i < width) {
-      weigh_vectors<Kv, P, 1, false>(weights, sums, denominators, values, stride_, count_);
+      weigh_vectors<false, 1>(weights, sums, denominators, values, count_);
       advance(kPanel);
     }
   }
 
   std::int64_t dim_;
-  const Stored* values_;
-  std::int64_t stride_;
+  Of values_;
   std::int64_t first_ = 0, count_ = 0;
   const float* weights_[kPairs] = {};
   Pair waiting_[kPairs] = {};
@@ -193,8 +206,8 @@ class PairBatch {
 // Ordinals [first, last) of the tile, whose values lie at `values`.
 template <typename Batch>
 inline void weigh_range(const TilePairs& pairs, std::int64_t first, std::int64_t last,
-                        const typename Batch::Stored* values, std::int64_t stride) {
-  Batch batch(pairs.shape.dim, values, stride);
+                        const typename Batch::Of& values) {
+  Batch batch(pairs.shape.dim, values);
   for (std::int64_t r = 0; r < pairs.rows.row_count; ++r) {
     const KeyRange seen = pairs.context(pairs.rows.rows[r]).within(first, last);
     if (seen.empty()) continue;
@@ -203,16 +216,20 @@ inline void weigh_range(const TilePairs& pairs, std::int64_t first, std::int64_t
   batch.flush();
 }
 
-// Few pairs take the values as they are stored, more share what was widened once.
+// Few pairs take the values as they are stored, more share what was widened once. Those that no value of the next tile
+// follows are apart: what nobody needs is not fetched.
 template <typename Batch, typename Kv>
 void weigh_stored(const TilePairs& pairs, const KeyRange& all) {
   const HeadMemory<Kv> memory(pairs, pairs.shape.v);
-  const std::int64_t beginning = pairs.beginning();
-  memory.for_each_run(beginning + all.first, beginning + all.last,
-                      [&](std::int64_t first, std::int64_t count, const typename Kv::Stored* values) {
-                        weigh_range<Batch>(pairs, first - beginning, first - beginning + count, values,
-                                           memory.slot_size);
-                      });
+  const std::int64_t beginning = pairs.beginning(), end = pairs.end_of_context();
+  memory.for_each_run(
+      beginning + all.first, beginning + all.last,
+      [&](std::int64_t first, std::int64_t count, const typename Kv::Stored* values) {
+        const std::int64_t size = memory.slot_size, ordinal = first - beginning,
+                           followed = Batch::kFetches ? smaller(larger(end - kTileKeys - first, 0), count) : count;
+        weigh_range<Batch>(pairs, ordinal, ordinal + followed, {values, size, memory.to_next_tile(first, end)});
+        weigh_range<Batch>(pairs, ordinal + followed, ordinal + count, {values + followed * size, size});
+      });
 }
 
 template <typename Batch, typename Kv>
@@ -222,7 +239,7 @@ void weigh_widened(const TilePairs& pairs, const KeyRange& all, float* values) {
   for (std::int64_t first = all.first; first < all.last; first += kKeyChunk) {
     const std::int64_t last = smaller(first + kKeyChunk, all.last);
     widen_positions(memory, beginning + first, beginning + last, values);
-    weigh_range<Batch>(pairs, first, last, values, attention_padded(pairs.shape.dim));
+    weigh_range<Batch>(pairs, first, last, {values, attention_padded(pairs.shape.dim)});
   }
 }
 
@@ -237,7 +254,7 @@ void weigh_tails(const TilePairs& pairs, float* values) {
     for (std::int64_t first = tail.first; first < tail.last; first += kKeyChunk) {
       const std::int64_t count = smaller(kKeyChunk, tail.last - first);
       widen_slots(memory, row.tail + (first - skipped), count, values);
-      Batch batch(dim, values, attention_padded(dim));
+      Batch batch(dim, {values, attention_padded(dim)});
       pairs.for_each_pair(r, [&](const Pair& pair) { batch.add(pair, 0, count, first); });
       batch.flush();
     }

@@ -118,6 +118,12 @@ struct HeadMemory {
     return blocks[block] * block_size + (position - block * block_size);
   }
 
+  // Elements from a position to the one that is one tile behind it, none where that is not before `end`.
+  std::int64_t to_next_tile(std::int64_t position, std::int64_t end) const {
+    const std::int64_t next = position + kTileKeys;
+    return next < end ? (slot(next) - slot(position)) * slot_size : 0;
+  }
+
   // Calls body(first of the run, how many slots, where the run begins) for positions [first, last).
   template <typename Body>
   void for_each_run(std::int64_t first, std::int64_t last, const Body& body) const {
@@ -139,6 +145,14 @@ struct HeadMemory {
     return listed;
   }
 };
+
+// Into the second-level cache.
+template <int kElements, typename Stored>
+[[gnu::always_inline]] inline void fetch(const Stored* from) {
+  constexpr int kLine = 64 / sizeof(Stored);
+#pragma GCC unroll 8
+  for (int i = 0; i < kElements; i += kLine) prefetch_far(from + i);
+}
 
 // What a head needs of the next tile, fetched while this one is computed: for every sixteen keys the sixteen one tile
 // behind them, and of these some with each row, because a burst fills the queue of reads, and then everything waits.
@@ -206,7 +220,7 @@ class SlotsAhead {
   }
 
  private:
-  const char* slots_[kKeyChunk];
+  const char* slots_[kTileKeys];
   std::int64_t size_ = 0, bytes_;
 };
 

@@ -33,9 +33,12 @@ constexpr int kScoredPairs = 2;               // for so many rows and heads
 constexpr int kWeighedPairs = 2;              // rows and heads whose weighted sums of values run side by side,
 constexpr int kWeighedVectors = 2;            // so many vectors of each
 constexpr int kFewWeighed = 3;                // the same of few rows and heads
-constexpr int kTwosOfExp = 2;                 // times two keys whose exponentials run side by side,
+constexpr int kDotKeys[] = {6, 3};            // keys whose dot products with 1, 2 vectors of pairs run side by side;
+constexpr int kWaitingDots = 0;               // of no more than these their halves wait in registers
+constexpr int kTwosOfExp = 1;                 // times two keys whose exponentials run side by side,
 constexpr int kLanePairs = 6;                 // and rows and heads whose weighted sums of values run side by side then,
 constexpr int kLaneVectors = 1;               // so many vectors of each
+constexpr bool kWeighsStored = false;         // and widened before, once for all
 
 inline F32 load(const float* p) {
   return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)};
@@ -60,6 +63,12 @@ inline void keep(F32& a) {
 }
 inline F32 broadcast(float x) {
   const __m256 v = _mm256_set1_ps(x);
+  return {v, v};
+}
+// Kept as well, but in one register.
+inline F32 kept_broadcast(float x) {
+  __m256 v = _mm256_set1_ps(x);
+  asm("" : "+x"(v));
   return {v, v};
 }
 inline F32 add(F32 a, F32 b) {
@@ -260,16 +269,6 @@ inline F32 add_halves_of_quarters(const F32 (&v)[4]) {
           add_halves_1(add_halves_2(v[0].high, v[1].high), add_halves_2(v[2].high, v[3].high))};
 }
 
-inline F32 join(Eight first, Eight second) {
-  return {first.v, second.v};
-}
-inline Eight first_eight(F32 a) {
-  return {a.low};
-}
-inline Eight second_eight(F32 a) {
-  return {a.high};
-}
-
 // Two neighbouring lanes of dot16 for each of four pairs: those of pair p in lanes 2 p and 2 p + 1.
 using TwoLanes = Eight;
 constexpr int kPairsOfTwo = 4;
@@ -292,10 +291,6 @@ inline TwoLanes fma(TwoLanes a, TwoLanes b, TwoLanes c) {
 }
 inline void keep(TwoLanes& a) {
   asm("" : "+x"(a.v));
-}
-// Sixteen registers are too few for sums that wait for others.
-inline void wait(TwoLanes& a) {
-  asm("" : "+m"(a.v));
 }
 // Four elements of each pair, rows[0], rows[1], ... from `at` on: two and two.
 inline void turn_twos(const float* const (&rows)[kPairsOfTwo], std::int64_t at, float* to) {

@@ -27,12 +27,15 @@ constexpr int kFloatPanels[] = {4, 4, 2, 2, 2, 2, 2, 2};  // panels side by side
 constexpr int kBlockPanels[] = {4, 4, 4, 2, 2, 1, 1, 1};  // and of block-quantised ones
 constexpr int kScoredGroups = 4;                          // of four keys each, side by side when many rows want scores,
 constexpr int kScoredPairs = 2;                           // for so many rows and heads
-constexpr int kWeighedPairs = 4;    // rows and heads whose weighted sums of values run side by side,
-constexpr int kWeighedVectors = 4;  // so many vectors of each
-constexpr int kFewWeighed = 4;      // the same of few rows and heads
-constexpr int kTwosOfExp = 4;       // times two keys whose exponentials run side by side,
-constexpr int kLanePairs = 6;       // and rows and heads whose weighted sums of values run side by side then,
-constexpr int kLaneVectors = 4;     // so many vectors of each
+constexpr int kWeighedPairs = 4;       // rows and heads whose weighted sums of values run side by side,
+constexpr int kWeighedVectors = 4;     // so many vectors of each
+constexpr int kFewWeighed = 4;         // the same of few rows and heads
+constexpr int kDotKeys[] = {6, 3, 4};  // keys whose dot products with 1, 2, 3 vectors of pairs run side by side;
+constexpr int kWaitingDots = 6;        // of no more than these their halves wait in registers
+constexpr int kTwosOfExp = 4;          // times two keys whose exponentials run side by side,
+constexpr int kLanePairs = 12;         // and rows and heads whose weighted sums of values run side by side then,
+constexpr int kLaneVectors = 2;        // so many vectors of each
+constexpr bool kWeighsStored = true;   // and widened as they are weighed
 
 inline __mmask16 first_lanes(std::int64_t n) {
   return static_cast<__mmask16>((1u << n) - 1u);
@@ -56,6 +59,12 @@ inline void keep(F32& a) {
 }
 inline F32 broadcast(float x) {
   return {_mm512_set1_ps(x)};
+}
+// Kept as well.
+inline F32 kept_broadcast(float x) {
+  F32 v = broadcast(x);
+  keep(v);
+  return v;
 }
 inline F32 add(F32 a, F32 b) {
   return {_mm512_add_ps(a.v, b.v)};
@@ -233,16 +242,6 @@ inline F32 add_halves_of_quarters(const F32 (&v)[4]) {
   return {add_halves_1(add_halves_2(v[0].v, v[1].v), add_halves_2(v[2].v, v[3].v))};
 }
 
-inline F32 join(Eight first, Eight second) {
-  return {_mm512_insertf32x8(_mm512_castps256_ps512(first.v), second.v, 1)};
-}
-inline Eight first_eight(F32 a) {
-  return {_mm512_castps512_ps256(a.v)};
-}
-inline Eight second_eight(F32 a) {
-  return {_mm512_extractf32x8_ps(a.v, 1)};
-}
-
 // Two neighbouring lanes of dot16 for each of eight pairs: those of pair p in lanes 2 p and 2 p + 1.
 using TwoLanes = F32;
 constexpr int kPairsOfTwo = 8;
@@ -256,10 +255,6 @@ inline TwoLanes broadcast_two(const float* p) {
   double two;
   __builtin_memcpy(&two, p, sizeof two);
   return {_mm512_castpd_ps(_mm512_set1_pd(two))};
-}
-// Sums that wait for others do so in registers; g++ would add later what they are made of, and find none.
-inline void wait(TwoLanes& a) {
-  keep(a);
 }
 // Four elements of each pair, rows[0], rows[1], ... from `at` on: two and two.
 inline void turn_twos(const float* const (&rows)[kPairsOfTwo], std::int64_t at, float* to) {
