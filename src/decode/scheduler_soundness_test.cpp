@@ -115,8 +115,8 @@ TEST(SchedulerSoundness, EveryRequestOfARunningBatchEnds) {
     }
     steps += batch.steps();
     preemptions += batch.preemptions();
-    // Prompts have what was promised when they were admitted, so what is short was mostly taken by those who decode. The
-    // bound is what runs of millions of steps kept to by half; argued can be one that is a few times as large.
+    // Prompts have what was promised when they were admitted, so what is short was mostly taken by those who decode.
+    // The bound is what runs of millions of steps kept to by half; argued can be one that is a few times as large.
     ASSERT_LE(batch.preemptions(), (batch.parallel() - 1) * batch.taken_by_decoders()) << "seed " << seed;
     most = std::max(most, batch.most_preemptions());
   }
