@@ -112,7 +112,7 @@ void Batch::run_resident(std::span<Answer* const> answers) {
     answer.tree = std::move(verdicts[s].tree);
     if (answer.asked != SourceSet{1} << resident_drafter_) answer.passed_over = std::move(answer.candidates);
     answer.candidates = std::move(verdicts[s].candidates);
-    budget_.judge_resident(answer, std::ssize(answers), resident_shape_);
+    budget_.judge_resident(answer, trees, resident_shape_);
     if (verdicts[s].outcome == RowState::decided) {
       answer.times.verify = seconds;
       continue;

@@ -49,12 +49,15 @@ StepForm choose_form(const Device& device, const DecoderOptions& options, const 
   return {.attention = options.attention, .mask = dense ? MaskForm::dense : MaskForm::list};
 }
 
-// Rounds that stay on the device may be padded with whole trees.
+// Rounds that stay on the device may be padded with whole trees, all other steps with rows.
 std::int64_t choose_padding_slots(const Device& device, const DecoderChoices& choices, const DecoderOptions& options,
                                   const Speculation& speculation) {
-  const bool may_stay = speculation.drafters && max_rows(choices.tree) > 1 && options.round_route != RoundRoute::host &&
-                        options.kv.reorder == Reorder::fast && choices.form.mask == MaskForm::list;
-  return may_stay ? padding_tree_slots(device, options.parallel, choices.branch_rows, KvShape{}.block_size) : 0;
+  const bool may_stay = speculation.drafters && speculation.networks && max_rows(choices.tree) > 1 &&
+                        options.round_route != RoundRoute::host && options.kv.reorder == Reorder::fast &&
+                        choices.form.mask == MaskForm::list && device.row_buckets().empty();
+  const std::int64_t block = KvShape{}.block_size;
+  const std::int64_t trees = may_stay ? padding_tree_slots(device, options.parallel, choices.branch_rows, block) : 0;
+  return (std::max(trees, most_padding(device)) + block - 1) / block * block;
 }
 
 // What `parallel` sequences of a whole context need by the scheduler's count, so that each of them is admitted.

@@ -27,7 +27,7 @@ struct DecoderChoices {
   std::int64_t logit_rows = 0;       // the most rows of a step that want logits
   std::int64_t reserve = 128;        // positions that must be free beyond a prompt for it to be admitted
   std::int64_t cache_positions = 0;  // of all sequences together
-  std::int64_t padding_slots = 0;    // besides, for trees that pad rounds which stay on the device
+  std::int64_t padding_slots = 0;    // besides, in whole blocks, for what pads steps and rounds
 };
 
 // The positions of a pool that one sequence of a whole context needs by the scheduler's count; and the other way round,

@@ -57,11 +57,14 @@ TEST_F(DecoderChoicesTest, SlotsForTreesThatPadARoundAreSetAsideWhereRoundsMaySt
   };
   const DecoderOptions sixteen{.parallel = 16};
   EXPECT_EQ(slots(sixteen, trees), 7 * 128) << "nine trees run as sixteen";
-  EXPECT_EQ(slots(sixteen, {}), 0);
-  EXPECT_EQ(slots(sixteen, roots), 0);
-  EXPECT_EQ(slots({.parallel = 16, .round_route = RoundRoute::host}, trees), 0);
-  EXPECT_EQ(slots({.parallel = 16, .kv = {.reorder = Reorder::full}}, trees), 0);
-  EXPECT_EQ(slots({.parallel = 16, .mask = MaskChoice::dense}, trees), 0);
+  EXPECT_EQ(slots(sixteen, {}), 128) << "a step has up to seven rows more than are asked for";
+  EXPECT_EQ(slots(sixteen, roots), 128);
+  Speculation lookups = trees;
+  lookups.networks = false;
+  EXPECT_EQ(slots(sixteen, lookups), 128);
+  EXPECT_EQ(slots({.parallel = 16, .round_route = RoundRoute::host}, trees), 128);
+  EXPECT_EQ(slots({.parallel = 16, .kv = {.reorder = Reorder::full}}, trees), 128);
+  EXPECT_EQ(slots({.parallel = 16, .mask = MaskChoice::dense}, trees), 128);
   EXPECT_EQ(choices(sixteen, trees).padding_slots, 0) << "nothing is recorded there";
 }
 

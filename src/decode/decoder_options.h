@@ -58,6 +58,7 @@ struct Speculation {
   TreeOptions tree = {};
   std::function<DrafterSet(KvCache& cache, int sequences)> drafters = {};
   std::vector<KvShape> memories = {};  // that those drafters add to the cache, for whoever counts bytes beforehand
+  bool networks = true;                // one of them runs a network, so that rounds may stay on the device
   // Nothing: every tree as large as the options say, and prompt rows of a step bounded by their number alone.
   std::optional<ChosenBudget> budget = {};
   // In place of drafters and budget: whole trees, verified as they are. They have at most `tree.nodes` rows, all inside

@@ -177,7 +177,7 @@ void RoundBudget::observe_host(std::int64_t answers, bool drafted, double second
 }
 
 bool RoundBudget::judges(std::int64_t trees) const {
-  return chooses() && (resident_->probes() || resident_rounds_ * kJudged % trees < kJudged);
+  return resident_ && (resident_->probes() || resident_rounds_ * kJudged % trees < kJudged);
 }
 
 void RoundBudget::judge_resident(Answer& answer, std::int64_t trees, const ResidentChoice& chosen) {

@@ -63,8 +63,8 @@ class RoundBudget {
   void judge_resident(Answer& answer, std::int64_t trees, const ResidentChoice& chosen);
   // Beside a step of so many answers, all of which drafted on the device, or none of them, the host was busy so long.
   void observe_host(std::int64_t answers, bool drafted, double seconds);
-  // Whether the candidates of that round are learned from: of many trees now and then is enough, and where levels are
-  // had to be learned of.
+  // Of the round that was chosen, whether its candidates are learned from: of many trees now and then is enough, and
+  // where levels are had to be learned of.
   bool judges(std::int64_t trees) const;
   // Whether the answers' candidates, which cost nothing, promise more than such a round. Requires chooses().
   bool prefers(std::span<Answer* const> answers, std::int64_t trees) const;

@@ -271,6 +271,7 @@ Speculation Drafting::speculation(int sequences) const {
   const DType kv_type = engine_->decoder.kv_type;
   if (eagle_) speculation.memories.push_back(eagle_->kv_shape(kv_type));
   if (has("model")) speculation.memories.push_back(draft_model_->kv_shape(kv_type));
+  speculation.networks = eagle_ || medusa_ || has("model");
   speculation.budget = budget_for(sequences);
   return speculation;
 }

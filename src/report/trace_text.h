@@ -32,7 +32,7 @@ class TraceWords {
 std::string turn_titles();
 std::string turn_line(std::int64_t index, const TracedTurn& turn);
 
-// A turn with the lines of its rounds, at most `width` columns wide.
+// A turn with the lines of its rounds, whose texts are cut for `width` columns.
 std::string turn_text(std::int64_t index, const TracedTurn& turn, const TraceWords& words, int width);
 
 // A round with its tree. drafters: their names, by source bit.

@@ -65,12 +65,12 @@ void score_folded(const TilePairs& pairs, const KeyRange& all) {
 }
 
 // Sixteen keys are written out in full: worth the compiler's time for the usual type of K and V only.
-template <>
-constexpr bool kFolded<KvF16> = true;
+template <int kVectors>
+constexpr bool kFolded<KvF16, kVectors> = kVectors > 0;
 
 template <typename Kv, int kVectors>
 void score_few(const TilePairs& pairs, const KeyRange& all) {
-  if constexpr (kVectors > 0 && kFolded<Kv>) {
+  if constexpr (kFolded<Kv, kVectors>) {
     for_pair_count<kFewPairs>(static_cast<int>(pairs.count()),
                               [&](auto count) { score_folded<Kv, kVectors, decltype(count)::count>(pairs, all); });
   } else {

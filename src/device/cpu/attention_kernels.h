@@ -12,10 +12,10 @@ namespace espalier::cpu {
 namespace {
 
 // kPairs: whose weighted sums of values run side by side.
-template <typename Kv, int kPairs>
+template <typename Kv, int kVectors, int kPairs>
 void weigh_few(const TilePairs& pairs, const KeyRange& all, float* scratch) {
   if (pairs.count() <= kFewPairs && pairs.shape.dim % kPanel == 0) {
-    weigh_stored<PairBatch<Kv, kPairs, kWeighedVectors, true, kFolded<Kv>>, Kv>(pairs, all);
+    weigh_stored<PairBatch<Kv, kPairs, kWeighedVectors, true, kFolded<Kv, kVectors>>, Kv>(pairs, all);
   } else {
     weigh_widened<PairBatch<KvF32, kPairs, kWeighedVectors, true>, Kv>(pairs, all, scratch);
   }
@@ -32,9 +32,9 @@ void sums_of_few(const TilePairs& pairs, const KeyRange& all, float* scratch) {
   score_tails<Kv, kVectors>(pairs);
   softmax(pairs);
   if (pairs.count() == kFewWeighed) {
-    weigh_few<Kv, kFewWeighed>(pairs, all, scratch);
+    weigh_few<Kv, kVectors, kFewWeighed>(pairs, all, scratch);
   } else {
-    weigh_few<Kv, kWeighedPairs>(pairs, all, scratch);
+    weigh_few<Kv, kVectors, kWeighedPairs>(pairs, all, scratch);
   }
 }
 

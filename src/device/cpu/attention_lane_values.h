@@ -63,8 +63,11 @@ constexpr int lane_vectors(std::int64_t pairs) {
 template <typename Kv>
 inline void weigh_run(const PairRun<Kv>& run, const SlotsAhead& ahead) {
   const std::int64_t vectors = attention_padded(run.dim) / kPanel, blocks = (run.pairs + kLanePairs - 1) / kLanePairs;
-  const std::int64_t at_once = lane_vectors((run.pairs + blocks - 1) / blocks);
-  const std::int64_t parts = blocks * (vectors / at_once + vectors % at_once);
+  const std::int64_t with_one_more = run.pairs % blocks, pairs = run.pairs / blocks;
+  const auto parts_of = [&](std::int64_t count) {
+    return vectors / lane_vectors(count) + vectors % lane_vectors(count);
+  };
+  const std::int64_t parts = with_one_more * parts_of(pairs + 1) + (blocks - with_one_more) * parts_of(pairs);
   std::int64_t part = 0;
   for (std::int64_t block = 0, first = 0; block < blocks; ++block) {
     const std::int64_t count = (run.pairs - first + blocks - block - 1) / (blocks - block);

@@ -99,7 +99,7 @@ inline void for_vectors(std::int64_t dim, const Body& body) {
 
 // Whether scores of few pairs are summed as attention_few_folded.h does. They fetch the keys of the next tile only; its
 // values are fetched while values are weighed.
-template <typename Kv>
+template <typename Kv, int kVectors>
 constexpr bool kFolded = false;
 
 // Calls body(row) for every row that sees one of the sixteen ordinals from `first` on. Scores of others of them are
