@@ -211,7 +211,7 @@ class Launches(evals.RanksTest):
 
     def test_traces_of_ranks_that_are_no_more_are_cut_beyond_one_that_has_none(self):
         self.kill(self.start_until(3, 5, *self.PLAIN))
-        (self.journal(rank=3).parent / "trace.jsonl.zst").unlink()
+        (self.journal(rank=3).parent / "trace.jsonl.zst").unlink(missing_ok=True)  # on a busy machine it has none yet
         journal = self.journal(rank=4)
         journal.write_text("".join(journal.read_text().splitlines(keepends=True)[:1]))
         self.good(*self.PLAIN, "--resume", tokens=60)
