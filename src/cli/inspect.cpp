@@ -7,6 +7,7 @@
 #include "cli/environment.h"
 #include "cli/flags.h"
 #include "cli/output.h"
+#include "engine/answer_json.h"
 #include "engine/device_list.h"
 #include "engine/model_facts.h"
 #include "format/gguf.h"
@@ -24,33 +25,8 @@ struct InspectFlags {
   bool verbose = false;
 };
 
-void print_tensors(const TensorSource& source) {
-  for (const TensorInfo& info : source.tensors()) {
-    std::string shape;
-    for (std::int64_t extent : info.shape) shape += fmt::format("{}{}", shape.empty() ? "" : " x ", extent);
-    print(fmt::format("  {:<44} {:<5} {}\n", info.name, name(info.type), shape));
-  }
-}
-
-// "key: value" lines, nested objects indented.
-void print_readable(const nlohmann::ordered_json& object, int indent = 0) {
-  for (const auto& [key, value] : object.items()) {
-    const std::string margin(static_cast<std::size_t>(indent), ' ');
-    if (value.is_object()) {
-      print(fmt::format("{}{}:\n", margin, key));
-      print_readable(value, indent + 2);
-    } else {
-      print(fmt::format("{}{}: {}\n", margin, key, value.is_string() ? value.get<std::string>() : value.dump()));
-    }
-  }
-}
-
 void print_object(const nlohmann::ordered_json& object, bool json) {
-  if (json) {
-    print(object.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
-  } else {
-    print_readable(object);
-  }
+  print(json ? json_text(object) : facts_text(object));
 }
 
 int run_inspect(const InspectFlags& flags) {
@@ -74,7 +50,7 @@ int run_inspect(const InspectFlags& flags) {
   const std::unique_ptr<TensorSource> source =
       folder ? std::unique_ptr<TensorSource>(std::make_unique<Safetensors>(path)) : std::make_unique<Gguf>(path);
   print_object(describe_model(path, *source), flags.json);
-  if (flags.verbose && !flags.json) print_tensors(*source);
+  if (flags.verbose && !flags.json) print(tensors_text(*source));
   flush_output();
   return 0;
 }

@@ -1,6 +1,5 @@
 #include <CLI/CLI.hpp>
 #include <filesystem>
-#include <map>
 
 #include "base/error.h"
 #include "base/thread_pool.h"
@@ -9,6 +8,7 @@
 #include "cli/interrupt.h"
 #include "cli/output.h"
 #include "cli/progress.h"
+#include "engine/conversion_text.h"
 #include "engine/engine.h"
 #include "engine/model_conversion.h"
 #include "format/gguf.h"
@@ -24,43 +24,6 @@ struct QuantizeFlags {
   int threads = 0;  // 0: one per core
   Existing existing = Existing::refuse;
   bool verbose = false;
-};
-
-class Table {
- public:
-  void add(const TensorConversion& conversion) {
-    const std::string_view old = name(conversion.from->type);
-    const std::string_view note = conversion.odd_rows ? ", rows are no multiple of 32" : "";
-    Line& line = lines_[conversion.kept() ? fmt::format("{} kept", old)
-                                          : fmt::format("{} -> {}{}", old, name(conversion.to), note)];
-    ++line.tensors;
-    line.before += conversion.from->bytes.size();
-    line.after += conversion.bytes();
-  }
-
-  std::string text() const {
-    std::string text = fmt::format("{:<42} {:>7} {:>12} {:>12}\n", "", "tensors", "before", "after");
-    Line total;
-    for (const auto& [label, line] : lines_) {
-      text += row(label, line);
-      total = {total.tensors + line.tensors, total.before + line.before, total.after + line.after};
-    }
-    return text + row("all", total);
-  }
-
- private:
-  struct Line {
-    std::int64_t tensors = 0;
-    std::uint64_t before = 0;
-    std::uint64_t after = 0;
-  };
-
-  static std::string row(const std::string& label, const Line& line) {
-    return fmt::format("{:<42} {:>7} {:>9.2f} MB {:>9.2f} MB\n", label, line.tensors,
-                       static_cast<double>(line.before) / 1e6, static_cast<double>(line.after) / 1e6);
-  }
-
-  std::map<std::string, Line> lines_;
 };
 
 // Writes all tensors; false when Ctrl-C came.
@@ -82,19 +45,8 @@ void check_target(const QuantizeFlags& flags, const Gguf& source) {
 }
 
 void print_summary(const std::vector<TensorConversion>& conversions, const QuantizeFlags& flags, std::uint64_t bytes) {
-  Table table;
-  std::string text;
-  bool coarse = false;
-  for (const TensorConversion& conversion : conversions) {
-    table.add(conversion);
-    coarse = coarse || (is_block_quantised(conversion.from->type) && !conversion.kept());
-    if (flags.verbose)
-      text +=
-          fmt::format("{:<42} {:>5} -> {}\n", conversion.from->name, name(conversion.from->type), name(conversion.to));
-  }
-  text += table.text();
-  if (coarse)
-    text += "note: what a block format has lost does not come back; quantise from f16 or f32 for best results\n";
+  std::string text = flags.verbose ? conversion_lines(conversions) : "";
+  text += conversion_table(conversions);
   text += fmt::format("{}: {:.2f} MB\n", flags.out, static_cast<double>(bytes) / 1e6);
   if (flags.out == "-") return tell(text);  // the file is there
   print(text);

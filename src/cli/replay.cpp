@@ -1,12 +1,9 @@
 #include "trace/replay.h"
 
-#include <fmt/ranges.h>
-
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "base/mapped_file.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/interrupt.h"
@@ -14,7 +11,7 @@
 #include "cli/screen.h"
 #include "engine/drafting.h"
 #include "engine/recorded_run.h"
-#include "text/token_text.h"
+#include "report/replay_text.h"
 #include "trace/trace_file.h"
 
 namespace espalier {
@@ -25,12 +22,6 @@ struct ReplayFlags {
   std::optional<std::int64_t> turn = {};
   EngineFlags engine = {};
 };
-
-// A dump is JSON as it is, a trace is compressed.
-bool is_dump(const std::string& path) {
-  const MappedFile file(path);
-  return !file.bytes().empty() && static_cast<char>(file.bytes().front()) == '{';
-}
 
 // What is wrong with a record is told with its place.
 template <typename Function>
@@ -54,37 +45,13 @@ OpenEngine open_recorded(const ReplayFlags& flags, const nlohmann::ordered_json&
   return open_engine(options, &screen);
 }
 
-// "token 3 12 7"; a round that failed at once has none.
-std::string shown(const RoundOutcome& outcome) {
-  std::string text = outcome.tokens.empty() ? "no tokens" : fmt::format("tokens {}", fmt::join(outcome.tokens, " "));
-  if (outcome.error) text += fmt::format(", then: {}", *outcome.error);
-  return text;
-}
-
-// The token of the answer at a place of the round, or its end.
-std::string token_at(const RoundOutcome& outcome, std::size_t index) {
-  if (index < outcome.tokens.size()) return std::to_string(outcome.tokens[index]);
-  return outcome.end ? fmt::format("the end ({})", name(*outcome.end)) : "none";
-}
-
-std::string verdict(const FailureDump& dump, const DumpReplay& replay) {
-  if (replay.difference)
-    return fmt::format("reproduced: token {} of the answer is {} with speculation, {} without",
-                       dump.answered.size() + *replay.difference, token_at(replay.speculative, *replay.difference),
-                       token_at(*replay.plain, *replay.difference));
-  if (replay.reproduced) return "reproduced: the same error";
-  if (replay.speculative.error || (replay.plain && replay.plain->error)) return "not reproduced: another error";
-  return replay.plain ? "not reproduced: both routes give the same tokens" : "not reproduced: no error";
-}
-
 int replay_one(const ReplayFlags& flags, Screen& screen) {
   if (flags.turn) throw InputError("--turn: only for a trace, a dump has one round");
   const ReadDump record = read_failure_dump(flags.file);
   const FailureDump& dump = record.dump;
   const auto configuration = nlohmann::ordered_json::parse(record.origin.configuration);
   const OpenEngine engine = open_recorded(flags, configuration, screen);
-  print(fmt::format("prompt {}, turn {}, round {}, {}: {}\n", quoted_token(text_of(dump.prompt_id)), dump.turn,
-                    dump.round, dump.stage, dump.error));
+  print(dump_line(dump));
   std::optional<Drafting> drafting;
   if (dump.stage == "draft") {
     drafting.emplace(plan_drafting(recorded_drafting(configuration), engine.places), engine, dump.draw.seed);
@@ -92,9 +59,7 @@ int replay_one(const ReplayFlags& flags, Screen& screen) {
   const DumpReplay replay = placed(flags.file, [&] {
     return replay_dump(*engine.model, engine.decoder, dump, drafting ? drafting->speculation() : Speculation());
   });
-  print(fmt::format("{}: {}\n", dump.tree ? "with the tree" : "again", shown(replay.speculative)));
-  if (replay.plain) print(fmt::format("without: {}\n", shown(*replay.plain)));
-  print(verdict(dump, replay) + "\n");
+  print(replay_text(dump, replay));
   flush_output();
   return replay.reproduced ? 1 : 0;
 }
@@ -104,14 +69,7 @@ bool replay_turn_of(const OpenEngine& engine, const TracedTurn& turn, std::int64
                     const InterruptGuard& interrupt) {
   const auto difference = replay_turn(*engine.model, engine.decoder, turn, [&] { return interrupt.interrupted(); });
   if (interrupt.interrupted()) throw Interrupted();
-  const std::string place =
-      fmt::format("turn {} (prompt {}, turn {})", index, quoted_token(text_of(turn.prompt_id)), turn.turn);
-  if (!difference) {
-    print(fmt::format("{}: {} rounds identical\n", place, turn.rounds.size()));
-  } else {
-    const std::string round = difference->round ? fmt::format("round {}: ", *difference->round) : "";
-    print(fmt::format("{}: DIFFERS: {}{}\n", place, round, difference->what));
-  }
+  print(replayed_turn_line(index, turn, difference));
   flush_output();
   return !difference;
 }
@@ -147,7 +105,7 @@ Command add_replay(CLI::App& app) {
   add_engine_flags(*command, flags->engine);
   return [flags] {
     Screen screen(flags->engine.verbose);
-    return is_dump(flags->file) ? replay_one(*flags, screen) : replay_trace(*flags, screen);
+    return is_failure_dump(flags->file) ? replay_one(*flags, screen) : replay_trace(*flags, screen);
   };
 }
 

@@ -9,7 +9,6 @@
 #include "engine/answer_json.h"
 #include "engine/recorded_run.h"
 #include "report/trace_text.h"
-#include "text/model_text.h"
 #include "trace/trace_diff.h"
 #include "trace/trace_file.h"
 #include "trace/trace_stats.h"
@@ -46,13 +45,8 @@ nlohmann::ordered_json configuration_of(const TraceHeader& header) {
 }
 
 TraceWords words_of(const TraceHeader& header, const ShowFlags& flags) {
-  try {
-    return TraceWords(load_model_text(
-        recorded_model(configuration_of(header), flags.model, flags.file, user_cache_folder(process_environment))));
-  } catch (const InputError&) {
-    if (!flags.model.empty()) throw;  // ids will do where nobody asked for words
-    return {};
-  }
+  return TraceWords(
+      recorded_text(configuration_of(header), flags.model, flags.file, user_cache_folder(process_environment)));
 }
 
 TracedTurn find_turn(TraceReader& reader, const ShowFlags& flags) {

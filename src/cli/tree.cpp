@@ -1,5 +1,3 @@
-#include <fmt/ranges.h>
-
 #include <CLI/CLI.hpp>
 
 #include "base/error.h"
@@ -14,8 +12,7 @@
 #include "cli/screen.h"
 #include "cli/terminal.h"
 #include "engine/named_trees.h"
-#include "report/tree_picture.h"
-#include "text/token_text.h"
+#include "report/round_picture.h"
 
 namespace espalier {
 namespace {
@@ -34,85 +31,31 @@ struct TreeFlags {
   std::string colour = "auto";
 };
 
-// Keeps the round that is to be shown: the one asked for, else the first of those that accepted most.
-class RoundKeeper {
- public:
-  RoundKeeper(std::optional<std::int64_t> wanted, const Tokenizer& tokenizer, std::vector<std::string> drafters)
-      : wanted_(wanted), tokenizer_(tokenizer), drafters_(std::move(drafters)) {}
-
-  void look(const Round& round) {
-    ++rounds_;
-    const bool best = !picture_ || round.accepted() > picture_->accepted() ||
-                      (picture_->nodes.size() == 1 && round.tree.size() > 1);  // a guess is worth more than none
-    if (wanted_ ? round.number != *wanted_ : !best) return;
-    picture_ = picture_of(
-        round, [&](std::int32_t token) { return tokenizer_.bytes(token, false); }, drafters_);
-    prefix_ = round.prefix;
-  }
-
-  // Whether the rest of the answer does not matter any more.
-  bool done() const { return wanted_ && picture_; }
-  std::int64_t rounds() const { return rounds_; }
-  std::int64_t prefix() const { return prefix_; }  // committed tokens before the picture's root
-  const std::optional<TreePicture>& picture() const { return picture_; }
-
- private:
-  std::optional<std::int64_t> wanted_;
-  const Tokenizer& tokenizer_;
-  std::vector<std::string> drafters_;
-  std::int64_t rounds_ = 0;
-  std::int64_t prefix_ = 0;
-  std::optional<TreePicture> picture_;
-};
-
-// What the answer said before the root, on one line.
-std::string text_before(const TextResult& result, std::int64_t prefix, const Tokenizer& tokenizer) {
-  const auto count = static_cast<std::size_t>(prefix) - result.prompt.size();
-  const std::string text = tokenizer.decode(std::span(result.generated.tokens).first(count));
-  return text.empty() ? "the prompt" : quoted_token(text);
-}
-
 // Answers the prompt as far as needed; the round that is to be shown, with its words. Nothing: it was interrupted.
 std::optional<TreePicture> find_round(const TreeFlags& flags, const std::string& prompt, const OpenEngine& engine,
                                       Drafting& drafting) {
-  const Tokenizer& tokenizer = *engine.text->tokenizer;
   Answering answering(engine, &drafting, opening(flags.prompt, engine));
-  RoundKeeper keeper(flags.round, tokenizer, drafting.drafters());
+  RoundPicture kept(flags.round, *engine.text->tokenizer, drafting.drafters());
   const InterruptGuard interrupt;
   AnswerScreen screen(interrupt, false);
   TextEvents events = screen.events();
-  events.on_round = [&](const Round& round) { keeper.look(round); };
-  events.cancelled = [&] { return interrupt.interrupted() || keeper.done(); };
+  events.on_round = [&](const Round& round) { kept.look(round); };
+  events.cancelled = [&] { return interrupt.interrupted() || kept.done(); };
   const TextResult result = answering.answer(prompt, flags.prompt.raw, flags.text, events);
   if (interrupt.interrupted()) return std::nullopt;
-  if (keeper.rounds() == 0) throw InputError("the answer is complete after its first token: there is no round to show");
-  if (!keeper.picture())
-    input_error("--round: expected 0 to {}, the last round of this answer, got {}", keeper.rounds() - 1, *flags.round);
-  TreePicture picture = *keeper.picture();
-  picture.before = text_before(result, keeper.prefix(), tokenizer);
-  return picture;
+  if (kept.rounds() == 0) throw InputError("the answer is complete after its first token: there is no round to show");
+  if (!kept.found())
+    input_error("--round: expected 0 to {}, the last round of this answer, got {}", kept.rounds() - 1, *flags.round);
+  return kept.picture(result);
 }
 
-std::string list_line(const std::string& name, const ChoiceTree& tree) {
-  return fmt::format("{:<25} {:>4} {:>7}  {}\n", name, tree.size(), tree.leaves(), fmt::join(tree.level_sizes(), "/"));
-}
-
-// The static trees that have names. A list that cannot be read is passed over, and said.
 int list_trees(const TreeFlags& flags) {
   if (flags.prompt.prompt || !flags.prompt.file.empty())
     throw InputError("--list: shows the named trees, expected no prompt");
   const Places places = process_places();
-  const auto trees = named_trees(places);
-  if (trees.empty()) input_error("--list: there are no named trees: {}", no_named_trees(places));
+  if (named_trees(places).empty()) input_error("--list: there are no named trees: {}", no_named_trees(places));
   Screen screen(flags.engine.verbose);
-  print(fmt::format("{:<25} {:>4} {:>7}  {}\n", "name", "rows", "leaves", "nodes per depth"));
-  for (const auto& [name, file] : trees) {
-    try {
-      print(list_line(name, ChoiceTree::read(file, {})));
-    } catch (const InputError& error) {
-      screen.remark(fmt::format("passes over {}", error.what()));
-    }
-  }
+  print(named_trees_text(places, screen));
   flush_output();
   return 0;
 }

@@ -1,10 +1,7 @@
 #include <CLI/CLI.hpp>
-#include <algorithm>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "base/text_stream.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/output.h"
@@ -67,38 +64,9 @@ class Verdicts {
   nlohmann::ordered_json list_ = nlohmann::ordered_json::array();
 };
 
-// The files of a folder that may hold receipts, by name.
-std::vector<std::filesystem::path> receipt_files(const std::filesystem::path& folder) {
-  std::vector<std::filesystem::path> files;
-  for (const auto& entry : std::filesystem::directory_iterator(folder))
-    if (const auto ending = entry.path().extension(); ending == ".json" || ending == ".jsonl")
-      files.push_back(entry.path());
-  std::ranges::sort(files);
-  return files;
-}
-
-std::vector<FoundReceipt> receipts_in_file(const std::string& file) {
-  try {
-    if (file == "-") return find_receipts(read_prompt("-", ""), "standard input");
-    return find_receipts(read_text_stream(file), file);
-  } catch (const InputError& error) {
-    return {{.where = file, .error = error.what()}};
-  }
-}
-
-// A folder may hold other files as well, a run's for one; a file that is named holds receipts.
 std::vector<FoundReceipt> receipts_in(const std::string& path) {
-  std::vector<FoundReceipt> all;
-  std::error_code error;
-  if (path != "-" && std::filesystem::is_directory(path, error)) {
-    for (const std::filesystem::path& file : receipt_files(path))
-      for (FoundReceipt& found : receipts_in_file(file.string())) all.push_back(std::move(found));
-  } else {
-    all = receipts_in_file(path);
-  }
-  const std::string where = path == "-" ? "standard input" : path;
-  if (all.empty()) all.push_back({.where = where, .error = where + ": no receipt in it"});
-  return all;
+  if (path == "-") return read_receipts("standard input", [] { return read_prompt("-", ""); });
+  return receipts_at(path);
 }
 
 void judge_one(const FoundReceipt& found, ReceiptBench& bench, Verdicts& verdicts) {

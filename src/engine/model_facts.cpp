@@ -1,5 +1,7 @@
 #include "engine/model_facts.h"
 
+#include <fmt/ranges.h>
+
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -77,6 +79,15 @@ nlohmann::ordered_json describe_text_or_problem(const std::filesystem::path& pat
   }
 }
 
+std::string facts_text(const nlohmann::ordered_json& facts, const std::string& margin) {
+  std::string text;
+  for (const auto& [key, value] : facts.items())
+    text += value.is_object()
+                ? fmt::format("{}{}:\n{}", margin, key, facts_text(value, margin + "  "))
+                : fmt::format("{}{}: {}\n", margin, key, value.is_string() ? value.get<std::string>() : value.dump());
+  return text;
+}
+
 }  // namespace
 
 nlohmann::ordered_json describe_model(const std::filesystem::path& path, const TensorSource& source) {
@@ -87,6 +98,17 @@ nlohmann::ordered_json describe_model(const std::filesystem::path& path, const T
   object["weights"] = describe_tensors(source);
   object["text"] = describe_text_or_problem(path);
   return object;
+}
+
+std::string tensors_text(const TensorSource& source) {
+  std::string text;
+  for (const TensorInfo& info : source.tensors())
+    text += fmt::format("  {:<44} {:<5} {}\n", info.name, name(info.type), fmt::join(info.shape, " x "));
+  return text;
+}
+
+std::string facts_text(const nlohmann::ordered_json& facts) {
+  return facts_text(facts, "");
 }
 
 }  // namespace espalier

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "tree/choice_tree.h"
 
 namespace espalier {
 
@@ -38,6 +39,20 @@ std::string no_named_trees(const Places& places) {
   for (const fs::path& root : places.roots) roots.push_back(root.lexically_normal().string());
   return roots.empty() ? "trees have no names here: give --tree static:FILE"
                        : fmt::format("{} is in none of {}", kFolder, fmt::join(roots, ", "));
+}
+
+std::string named_trees_text(const Places& places, Listener& listener) {
+  std::string text = fmt::format("{:<25} {:>4} {:>7}  {}\n", "name", "rows", "leaves", "nodes per depth");
+  for (const auto& [name, file] : named_trees(places)) {
+    try {
+      const ChoiceTree tree = ChoiceTree::read(file, {});
+      text +=
+          fmt::format("{:<25} {:>4} {:>7}  {}\n", name, tree.size(), tree.leaves(), fmt::join(tree.level_sizes(), "/"));
+    } catch (const InputError& error) {
+      listener.remark(fmt::format("passes over {}", error.what()));
+    }
+  }
+  return text;
 }
 
 fs::path find_tree(const std::string& text, const Places& places) {

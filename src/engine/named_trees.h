@@ -5,6 +5,7 @@
 #include <map>
 #include <string>
 
+#include "engine/listener.h"
 #include "engine/places.h"
 
 namespace espalier {
@@ -13,6 +14,9 @@ namespace espalier {
 std::map<std::string, std::filesystem::path> named_trees(const Places& places);
 // "data/trees is in none of A, B", for when there are none.
 std::string no_named_trees(const Places& places);
+// A table of them: rows, leaves, nodes per depth. A list that cannot be read is passed over, and the listener hears
+// why.
+std::string named_trees_text(const Places& places, Listener& listener);
 
 // The tree of this name. Throws InputError with the names there are.
 std::filesystem::path find_named_tree(const std::string& name, const Places& places);

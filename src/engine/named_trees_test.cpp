@@ -66,5 +66,19 @@ TEST_F(NamedTrees, AnUnknownNameIsRefusedWithTheNamesThereAre) {
   EXPECT_EQ(refusal("ash", places_), "--tree static:ash: no such file or name, expected one of elm, oak");
 }
 
+TEST_F(NamedTrees, TheTableHasALineForEachTreeThatCanBeRead) {
+  struct Remarks : Listener {
+    void remark(std::string_view line) override { lines.emplace_back(line); }
+    std::vector<std::string> lines;
+  } remarks;
+  folder_.write("first/data/trees/oak.json", "[[0], [1], [0, 0]]");
+  folder_.write("second/data/trees/broken.json", "[[");
+  EXPECT_EQ(named_trees_text(places_, remarks),
+            "name                      rows  leaves  nodes per depth\n"
+            "oak                          4       2  2/1\n");
+  ASSERT_EQ(remarks.lines.size(), 1u);
+  EXPECT_THAT(remarks.lines[0], ::testing::HasSubstr("broken.json"));
+}
+
 }  // namespace
 }  // namespace espalier

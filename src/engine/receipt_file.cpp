@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/json_text.h"
+#include "base/text_stream.h"
 #include "base/untrusted_text.h"
 
 namespace espalier {
@@ -113,6 +114,29 @@ void look_in(std::string_view json, const std::string& where, std::vector<FoundR
   }
 }
 
+// The files of a folder that may hold receipts, by name.
+std::vector<std::filesystem::path> receipt_files(const std::filesystem::path& folder) {
+  std::vector<std::filesystem::path> files;
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
+    if (const auto ending = entry.path().extension(); ending == ".json" || ending == ".jsonl")
+      files.push_back(entry.path());
+  std::ranges::sort(files);
+  return files;
+}
+
+std::vector<FoundReceipt> found_or_refused(const std::string& where, const std::function<std::string()>& read) {
+  try {
+    return find_receipts(read(), where);
+  } catch (const InputError& error) {
+    return {{.where = where, .error = error.what()}};
+  }
+}
+
+std::vector<FoundReceipt> at_least_one(std::vector<FoundReceipt> found, const std::string& where) {
+  if (found.empty()) found.push_back({.where = where, .error = where + ": no receipt in it"});
+  return found;
+}
+
 }  // namespace
 
 std::vector<FoundReceipt> find_receipts(std::string_view text, std::string_view where) {
@@ -127,6 +151,21 @@ std::vector<FoundReceipt> find_receipts(std::string_view text, std::string_view 
   if (events)
     for (FoundReceipt& one : found) one.text.reset();  // the text of one event is not that of the answer
   return found;
+}
+
+std::vector<FoundReceipt> read_receipts(const std::string& where, const std::function<std::string()>& read) {
+  return at_least_one(found_or_refused(where, read), where);
+}
+
+std::vector<FoundReceipt> receipts_at(const std::filesystem::path& path) {
+  std::error_code error;
+  if (!std::filesystem::is_directory(path, error))
+    return read_receipts(path.string(), [&] { return read_text_stream(path); });
+  std::vector<FoundReceipt> all;
+  for (const std::filesystem::path& file : receipt_files(path))
+    for (FoundReceipt& found : found_or_refused(file.string(), [&] { return read_text_stream(file); }))
+      all.push_back(std::move(found));
+  return at_least_one(std::move(all), path.string());
 }
 
 }  // namespace espalier

@@ -2,6 +2,8 @@
 // as a stream of events. One that is damaged does not hide the others. Functions without state.
 #pragma once
 
+#include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -20,5 +22,11 @@ struct FoundReceipt {
 
 // In the order of the text. Empty: there is none in it. What is no JSON at all is one that cannot be read.
 std::vector<FoundReceipt> find_receipts(std::string_view text, std::string_view where);
+
+// Those of a text that is still to be read, at least one: where it cannot be, and where none is in it, one says so.
+std::vector<FoundReceipt> read_receipts(const std::string& where, const std::function<std::string()>& read);
+// Those of a file, or of all files *.json and *.jsonl of a folder, by name. A file that is named holds receipts; a
+// folder may hold other files as well, a run's for one. At least one, as above.
+std::vector<FoundReceipt> receipts_at(const std::filesystem::path& path);
 
 }  // namespace espalier

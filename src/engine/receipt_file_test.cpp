@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/error.h"
 #include "engine/testing/example_receipt.h"
+#include "format/testing/temporary_folder.h"
 
 namespace espalier {
 namespace {
@@ -95,6 +97,26 @@ TEST(ReceiptFile, NamesWhatShouldBeOneAndIsNot) {
   EXPECT_THAT(complaint("{\"a\\nb\": {\"receipt\": {}}}"), StartsWith("f: \"a\\x0ab\".receipt: no receipt"))
       << "on one line";
   EXPECT_THAT(complaint(R"({"espalier_receipt": 9})"), StartsWith("f: a receipt of version \"9\""));
+}
+
+TEST(ReceiptFile, OfAFolderIsAnyThatMayHoldSomeByName) {
+  const TemporaryFolder folder;
+  EXPECT_EQ(receipts_at(folder.path())[0].error, folder.path().string() + ": no receipt in it");
+  folder.write("b.jsonl", example_json() + "\n" + example_json());
+  folder.write("a.json", R"({"choices": []})");
+  folder.write("c.txt", "no JSON");
+  const auto found = receipts_at(folder.path());
+  ASSERT_EQ(found.size(), 2u) << "a file of a folder may hold none";
+  expect_example(found[1], (folder / "b.jsonl:2").string());
+}
+
+TEST(ReceiptFile, ThatIsNamedHoldsAReceiptOrIsRefused) {
+  const TemporaryFolder folder;
+  const std::string none = folder.write("a.json", "{}").string(), missing = (folder / "missing").string();
+  EXPECT_EQ(receipts_at(none)[0].error, none + ": no receipt in it");
+  EXPECT_THAT(receipts_at(missing)[0].error, StartsWith(missing));
+  const auto closed = [](const char* what) -> std::string { throw InputError(what); };
+  EXPECT_EQ(read_receipts("standard input", [&] { return closed("it is closed"); })[0].error, "it is closed");
 }
 
 }  // namespace

@@ -82,6 +82,16 @@ std::filesystem::path recorded_model(const Json& configuration, const std::strin
   return path;
 }
 
+std::optional<ModelText> recorded_text(const Json& configuration, const std::string& given, std::string_view where,
+                                       const std::optional<std::filesystem::path>& cache) {
+  try {
+    return load_model_text(recorded_model(configuration, given, where, cache));
+  } catch (const InputError&) {
+    if (!given.empty()) throw;
+    return std::nullopt;
+  }
+}
+
 void fill_engine_options(const Json& configuration, EngineOptions& options) {
   fill_modes(configuration, options.modes);
   const auto fill_word = [&](auto& option, const char* field, const auto& parse) {

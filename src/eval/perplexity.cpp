@@ -42,11 +42,29 @@ std::int64_t shortest_window(const WindowOptions& options) {
   return options.second_half ? 3 : 2;
 }
 
+WindowOptions chosen_windows(const WindowOptions& asked, std::int64_t context) {
+  WindowOptions windows = asked;
+  if (windows.window == 0) windows.window = std::min(WindowOptions().window, context);
+  const std::int64_t least = shortest_window(windows);
+  if (windows.window < least || windows.window > context)
+    input_error("--window: expected {} to the context of {}, got {}", least, context, windows.window);
+  return windows;
+}
+
 std::vector<TextWindow> cut_windows(std::span<const TokenId> text, std::optional<TokenId> bos,
                                     const WindowOptions& options) {
   check(options.window >= shortest_window(options), "cut_windows: a window of {} tokens", options.window);
   const auto window = static_cast<std::size_t>(options.window);
   return options.second_half ? whole_windows(text, bos, window) : all_windows(text, bos, window);
+}
+
+std::vector<TextWindow> text_windows(std::string_view text, std::string_view where, const Tokenizer& tokenizer,
+                                     const WindowOptions& options) {
+  const std::vector<TokenId> ids = tokenizer.encode(text);
+  const auto bos = tokenizer.add_bos() ? tokenizer.bos() : std::nullopt;
+  const std::int64_t least = options.second_half ? options.window - (bos ? 1 : 0) : 2;
+  if (std::ssize(ids) < least) input_error("{}: expected at least {} tokens, got {}", where, least, ids.size());
+  return cut_windows(ids, bos, options);
 }
 
 void RunningMean::add(double value) {

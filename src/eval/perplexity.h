@@ -7,6 +7,7 @@
 #include <functional>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "decode/batch.h"
@@ -26,6 +27,10 @@ struct WindowOptions {
 // The shortest windows in which a token counts.
 std::int64_t shortest_window(const WindowOptions& options);
 
+// What is asked for; a window of 0 is one of 512, or the context where that is less. Throws InputError naming --window
+// where no window of that length fits, or counts.
+WindowOptions chosen_windows(const WindowOptions& asked, std::int64_t context);
+
 struct TextWindow {
   std::vector<TokenId> tokens = {};
   std::size_t first_counted = 1;  // tokens from here on count
@@ -35,6 +40,10 @@ struct TextWindow {
 // bos: what the model wants at the beginning, if anything. Windows in which no token counts are left out.
 std::vector<TextWindow> cut_windows(std::span<const TokenId> text, std::optional<TokenId> bos,
                                     const WindowOptions& options);
+
+// Of a text as this tokenizer reads it. Throws InputError "where: ..." where it is too short.
+std::vector<TextWindow> text_windows(std::string_view text, std::string_view where, const Tokenizer& tokenizer,
+                                     const WindowOptions& options);
 
 struct CountedToken {
   std::int64_t place = 0;  // in the text, from 0

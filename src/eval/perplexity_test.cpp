@@ -8,6 +8,7 @@
 
 #include "decode/sampler.h"
 #include "eval/testing/tiny_setup.h"
+#include "format/testing/complaint.h"
 
 namespace espalier {
 namespace {
@@ -73,10 +74,31 @@ TEST(TextWindows, OfAWindowThatHasNoTokenToCountThereIsNone) {
   EXPECT_THROW(cut_windows(counting(3), std::nullopt, {.window = 2, .second_half = true}), std::logic_error);
 }
 
+TEST(ChosenWindows, FitTheContextAndHaveSomethingToCount) {
+  EXPECT_EQ(chosen_windows({.window = 0}, 4096).window, 512);
+  EXPECT_EQ(chosen_windows({.window = 0}, 100).window, 100);
+  EXPECT_EQ(chosen_windows({.window = 3, .second_half = true}, 100).window, 3);
+  EXPECT_EQ(complaint([] { chosen_windows({.window = 2, .second_half = true}, 100); }),
+            "--window: expected 3 to the context of 100, got 2");
+  EXPECT_EQ(complaint([] { chosen_windows({.window = 101}, 100); }),
+            "--window: expected 2 to the context of 100, got 101");
+}
+
 class PerplexityTest : public TinySetupTest {
  protected:
   std::vector<TokenId> ids_ = text_.tokenizer->encode("a tree trained flat against a wall, a tree trained flat.");
 };
+
+TEST_F(PerplexityTest, ATextMustHaveAWindow) {
+  const Tokenizer& tokenizer = *text_.tokenizer;
+  const std::string text = "a tree trained flat against a wall";
+  const auto length = std::ssize(tokenizer.encode(text)) + (tokenizer.add_bos() ? 1 : 0);
+  EXPECT_EQ(text_windows(text, "f", tokenizer, {.window = length, .second_half = true}).size(), 1u);
+  EXPECT_THAT(complaint([&] { text_windows(text, "f", tokenizer, {.window = length + 1, .second_half = true}); }),
+              ::testing::StartsWith("f: expected at least "));
+  EXPECT_EQ(complaint([&] { text_windows("", "f", tokenizer, {.window = 12}); }),
+            "f: expected at least 2 tokens, got 0");
+}
 
 // The sums as llama.cpp forms them: of the numbers and of their squares.
 TEST_F(PerplexityTest, MeanAndErrorAreThoseOfTheLogProbabilitiesThatAreTold) {

@@ -16,6 +16,7 @@ namespace espalier {
 namespace {
 
 constexpr const char* kPaperSuite = "data/suites/paper";
+constexpr const char* kPaperThroughput = "data/suites/paper/10-e1-throughput.json";
 constexpr double kSecondsPerTest = 1.5;      // of a HumanEval answer, some of which run into their limit
 constexpr double kProfileSlowdown = 3;       // of a run whose queries and keys are read back
 constexpr std::int64_t kTokensPerTurn = 60;  // of a user's turn of MT-bench
@@ -245,6 +246,11 @@ std::string plan_text(const SuitePlan& plan) {
                         planned.experiment.from.empty() ? work : "", minutes(planned.seconds), settings_text(planned));
   }
   return text + fmt::format("at most about {} for the default model on two cores\n", duration_text(plan.seconds()));
+}
+
+std::vector<PaperTable> paper_throughput(const Places& places) {
+  const auto file = places.find(kPaperThroughput);
+  return file ? read_suite(*file).front().paper : std::vector<PaperTable>{};
 }
 
 }  // namespace espalier

@@ -76,4 +76,8 @@ std::string baseline_name(const PlannedExperiment& planned, const PlannedRun& ru
 // What --dry-run prints.
 std::string plan_text(const SuitePlan& plan);
 
+// What the paper printed of throughput, to stand beside runs that are part of no suite; none where its suite is not
+// there.
+std::vector<PaperTable> paper_throughput(const Places& places);
+
 }  // namespace espalier

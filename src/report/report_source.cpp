@@ -145,6 +145,26 @@ Path without_slash(const Path& path) {
                                                 : std::filesystem::absolute(normal).lexically_normal().parent_path();
 }
 
+// How many conversations a run answered at once. Runs of earlier versions do not say it.
+std::int64_t parallel_of(const ReportRun& run) {
+  const Json manifest = Json::parse(run.manifest);
+  const Json::json_pointer place("/configuration/parallel");
+  const bool known = manifest.contains(place) && manifest.at(place).is_number_integer();
+  return known ? manifest.at(place).get<std::int64_t>() : 1;
+}
+
+// Seconds in company do not compare with others.
+void check_same_parallel(const std::vector<ReportSource>& sources) {
+  const ReportRun* first = nullptr;
+  for (const ReportSource& source : sources)
+    for (const ReportRun& run : source.runs) {
+      if (first == nullptr) first = &run;
+      if (parallel_of(run) != parallel_of(*first))
+        input_error("{}: a run with --parallel {}, expected {} as in {}", run.path.string(), parallel_of(run),
+                    parallel_of(*first), first->path.string());
+    }
+}
+
 }  // namespace
 
 ReportExperiment report_experiment_from(const nlohmann::json& object, std::string_view where) {
@@ -186,6 +206,7 @@ std::vector<ReportSource> read_sources(const std::vector<Path>& paths) {
                   kSuite);
     sources.push_back({.label = label, .path = path, .runs = {read_run(path, label)}});
   }
+  check_same_parallel(sources);
   return sources;
 }
 

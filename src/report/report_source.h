@@ -53,7 +53,8 @@ struct ReportSource {
   std::vector<ReportRun> runs = {};                // the run itself, or those behind a suite's settings
 };
 
-// Throws InputError where a path is neither a finished run nor a suite.
+// Throws InputError where a path is neither a finished run nor a suite, and where runs answered different numbers of
+// conversations at once.
 std::vector<ReportSource> read_sources(const std::vector<std::filesystem::path>& paths);
 
 // The run behind a setting of the source's suite; nothing where it has none.

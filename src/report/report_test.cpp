@@ -2,9 +2,11 @@
 
 #include <gmock/gmock.h>
 
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "base/mapped_file.h"
+#include "format/testing/complaint.h"
 #include "report/testing/fake_run.h"
 #include "trace/failure_dump.h"
 
@@ -73,6 +75,18 @@ TEST_F(Report, TurnsOfTwoSetsHaveTheirOwnTracesThoughIdsAndPromptsAreTheSame) {
   run.turns.push_back(other.turns[0]);
   make_report({write("run", run)});
   EXPECT_THAT(page(), HasSubstr("2 of 2 turns have a trace"));
+}
+
+TEST_F(Report, RunsThatAnsweredInOtherCompanyDoNotStandBesideEachOther) {
+  const auto alone = write("alone", random_run(1, 2)), pairs = write("pairs", random_run(1, 2));
+  Json manifest = Json::parse(read_text_file(pairs / "manifest.json"));
+  manifest["configuration"]["parallel"] = 2;
+  std::ofstream(pairs / "manifest.json") << manifest;
+  EXPECT_EQ(complaint([&] {
+              read_sources({alone, pairs});
+            }),
+            pairs.string() + ": a run with --parallel 2, expected 1 as in " + alone.string());
+  EXPECT_EQ(read_sources({pairs}).size(), 1u);
 }
 
 TEST_F(Report, EveryTableAndFigureIsAFileToo) {

@@ -17,7 +17,7 @@ namespace espalier {
 class TraceWords {
  public:
   TraceWords() = default;
-  explicit TraceWords(ModelText text) : text_(std::move(text)) {}
+  explicit TraceWords(std::optional<ModelText> text) : text_(std::move(text)) {}
 
   // The bytes of a token.
   std::string operator()(std::int32_t token) const;

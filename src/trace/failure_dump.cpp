@@ -258,6 +258,11 @@ std::filesystem::path write_failure_dump(const FailureDump& dump, const RecordOr
   return path;
 }
 
+bool is_failure_dump(const std::filesystem::path& path) {
+  const MappedFile file(path);
+  return !file.bytes().empty() && static_cast<char>(file.bytes().front()) == '{';
+}
+
 ReadDump failure_dump_from(std::string_view text, std::string_view where) {
   const nlohmann::json object = parse_json(text, where);
   const JsonField record(object, where);

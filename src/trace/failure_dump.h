@@ -56,6 +56,10 @@ FailureDump mismatch_dump(const TracedTurn& turn, std::span<const std::int32_t> 
 std::filesystem::path write_failure_dump(const FailureDump& dump, const RecordOrigin& origin,
                                          const std::filesystem::path& folder);
 
+// Whether the file is no trace, which is compressed: a dump is JSON as it is. Throws InputError where it cannot be
+// read.
+bool is_failure_dump(const std::filesystem::path& path);
+
 struct ReadDump {
   FailureDump dump = {};
   RecordOrigin origin = {};

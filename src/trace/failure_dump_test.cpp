@@ -11,6 +11,7 @@
 #include "format/testing/temporary_folder.h"
 #include "trace/failure_dumper.h"
 #include "trace/testing/random_turn.h"
+#include "trace/trace_file.h"
 
 namespace espalier {
 namespace {
@@ -91,6 +92,13 @@ TEST_F(FailureDumpTest, EverythingAReplayNeedsSurvivesTheFile) {
   EXPECT_EQ(read.dump.draw.seed, dump.draw.seed);
   EXPECT_EQ(read.dump.draw.sampling.logit_bias, dump.draw.sampling.logit_bias);
   EXPECT_EQ(read.dump.stage, "verify");
+}
+
+TEST_F(FailureDumpTest, IsToldFromATraceByItsFirstByte) {
+  const auto path = write_failure_dump(mismatch_dump(turn_, plain_tokens(turn_, 2), "length"), kOrigin, folder_.path());
+  EXPECT_TRUE(is_failure_dump(path));
+  EXPECT_FALSE(is_failure_dump(folder_.write("trace", trace_bytes(TraceHeader{}))));
+  EXPECT_FALSE(is_failure_dump(folder_.write("empty", "")));
 }
 
 TEST_F(FailureDumpTest, TwoDumpsOfOneSecondHaveDifferentNames) {
