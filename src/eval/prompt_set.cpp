@@ -119,6 +119,12 @@ PromptSet read_prompt_set(const std::filesystem::path& path) {
   return set;
 }
 
+std::vector<std::string> first_turns(const std::filesystem::path& path) {
+  std::vector<std::string> texts;
+  for (EvalPrompt& prompt : read_prompt_set(path).prompts) texts.push_back(std::move(prompt.turns.front()));
+  return texts;
+}
+
 PromptSet join(std::vector<PromptSet> sets) {
   PromptSet whole;
   for (PromptSet& set : sets) {

@@ -39,6 +39,9 @@ struct PromptSet {
 // alone, and so are blank lines. Throws InputError "path:line: ..." otherwise, and when there is no prompt at all.
 PromptSet read_prompt_set(const std::filesystem::path& path);
 
+// What the user says first in each of these prompts.
+std::vector<std::string> first_turns(const std::filesystem::path& path);
+
 // Those of the first, then those of the second, and so on. Throws InputError when two files give their sets one name.
 PromptSet join(std::vector<PromptSet> sets);
 

@@ -39,6 +39,11 @@ TEST_F(PromptSetTest, APromptIsOneTurnUnchangedAndTurnsAreSeveral) {
   EXPECT_EQ(set.turns(), 3);
 }
 
+TEST_F(PromptSetTest, OfSeveralTurnsTheFirstOpensTheConversation) {
+  const auto path = folder_.write("p.jsonl", "{\"id\": 1, \"prompt\": \"a\"}\n{\"id\": 2, \"turns\": [\"b\", \"c\"]}");
+  EXPECT_THAT(first_turns(path), ElementsAre("a", "b"));
+}
+
 TEST_F(PromptSetTest, BlankLinesCountAsLinesAndAreNoPrompts) {
   const PromptSet set = read("\n{\"id\": 1, \"prompt\": \"a\"}\r\n  \n{\"id\": 2, \"prompt\": \"b\"}\n\n");
   ASSERT_EQ(set.prompts.size(), 2u);
