@@ -2,11 +2,11 @@
 // ends and whose body has one length; or a refusal in one line.
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <string>
 #include <string_view>
 #include <variant>
 
+#include "require.h"
 #include "serve/http/request_head.h"
 #include "serve/http/request_rules.h"
 
@@ -18,10 +18,6 @@ using espalier::HttpRefusal;
 using Result = std::variant<std::monostate, HttpHead, HttpRefusal>;
 
 constexpr std::size_t kHeadLimit = 512;  // small, so that it is met
-
-void require(bool condition) {
-  if (!condition) std::abort();
-}
 
 bool is_one_line(std::string_view text) {
   return text.find_first_of(std::string_view("\r\n\0", 3)) == std::string_view::npos;

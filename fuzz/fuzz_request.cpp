@@ -3,20 +3,16 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <string>
 #include <string_view>
 #include <variant>
 #include <vector>
 
 #include "base/untrusted_text.h"
+#include "require.h"
 #include "serve/protocol/testing/parse_any.h"
 
 namespace {
-
-void require(bool condition) {
-  if (!condition) std::abort();
-}
 
 void check(const espalier::RequestFields& fields) {
   require(fields.n >= 1 && fields.n <= espalier::kMostChoices);

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -12,6 +11,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "require.h"
 #include "text/bpe_from_json.h"
 #include "text/bpe_model.h"
 #include "text/bpe_tokenizer.h"
@@ -22,10 +22,6 @@
 namespace {
 
 using espalier::TokenId;
-
-void require(bool condition) {
-  if (!condition) std::abort();
-}
 
 std::string stream(const espalier::Tokenizer& tokenizer, const std::vector<TokenId>& ids, bool skip_special) {
   espalier::Detokenizer detokenizer(tokenizer, skip_special);

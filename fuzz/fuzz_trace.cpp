@@ -3,31 +3,18 @@
 // itself and has figures.
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
-#include <functional>
 #include <span>
 #include <string_view>
 #include <vector>
 
 #include "base/error.h"
+#include "require.h"
 #include "trace/failure_dump.h"
 #include "trace/trace_diff.h"
 #include "trace/trace_file.h"
 #include "trace/trace_stats.h"
 
 namespace {
-
-void require(bool condition) {
-  if (!condition) std::abort();
-}
-
-void refuse_in_one_line(const std::function<void()>& read) {
-  try {
-    read();
-  } catch (const espalier::InputError& error) {
-    require(std::string_view(error.what()).find('\n') == std::string_view::npos);
-  }
-}
 
 std::vector<std::string_view> split_lines(std::string_view text) {
   std::vector<std::string_view> lines;

@@ -24,6 +24,7 @@
 #include "decode/model_drafter.h"
 #include "decode/ngram_drafter.h"
 #include "decode/oracle_drafter.h"
+#include "decode/passing_drafter.h"
 #include "testing/company.h"
 #include "testing/ended_answer.h"
 #include "testing/engine.h"
@@ -242,24 +243,18 @@ class SceneDraw {
 // --- how a batch decodes --------------------------------------------------------------------------------------------
 
 // Falls asleep and wakes up between any two rounds, whatever the batch tells it.
-class Restless final : public Drafter {
+class Restless final : public PassingDrafter {
  public:
   Restless(std::unique_ptr<Drafter> inner, std::uint64_t seed)
-      : inner_(std::move(inner)), random_(static_cast<std::uint32_t>(seed)) {}
+      : PassingDrafter(std::move(inner)), random_(static_cast<std::uint32_t>(seed)) {}
 
-  std::string_view name() const override { return inner_->name(); }
-  FeatureWishes wishes() const override { return inner_->wishes(); }
-  int max_depth() const override { return inner_->max_depth(); }
-  bool follows_text() const override { return inner_->follows_text(); }
-  std::int64_t round_rows() const override { return inner_->round_rows(); }
   std::unique_ptr<DraftSequence> open(SequenceId sequence, std::span<const std::int32_t> prompt) override {
-    return std::make_unique<Sequence>(inner_->open(sequence, prompt), random_);
+    return std::make_unique<Sequence>(inner().open(sequence, prompt), random_);
   }
-  void all_told() override { inner_->all_told(); }
   std::vector<Guesses> expand(std::span<const DraftJob> jobs) override {
     std::vector<DraftJob> unwrapped(jobs.begin(), jobs.end());
     for (DraftJob& job : unwrapped) job.sequence = static_cast<Sequence*>(job.sequence)->inner.get();
-    return inner_->expand(unwrapped);
+    return inner().expand(unwrapped);
   }
 
  private:
@@ -294,7 +289,6 @@ class Restless final : public Drafter {
     Random& random;
   };
 
-  std::unique_ptr<Drafter> inner_;
   Random random_;
 };
 

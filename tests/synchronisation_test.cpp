@@ -17,6 +17,7 @@
 #include "decode/medusa_drafter.h"
 #include "decode/model_drafter.h"
 #include "decode/ngram_drafter.h"
+#include "decode/passing_drafter.h"
 #include "device/checked/checked_device.h"
 #include "device/conformance/counting_device.h"
 #include "device/conformance/recording_device.h"
@@ -38,25 +39,17 @@ constexpr std::int64_t kWatchedRounds = 6;
 const Tokens kPrompt = {5, 9, 40, 77, 120, 33, 5, 9, 40, 77, 120, 33, 5, 9};
 
 // Counts the levels that it is asked for.
-class CountedLevels final : public Drafter {
+class CountedLevels final : public PassingDrafter {
  public:
-  CountedLevels(std::unique_ptr<Drafter> inner, std::int64_t& levels) : inner_(std::move(inner)), levels_(&levels) {}
+  CountedLevels(std::unique_ptr<Drafter> inner, std::int64_t& levels)
+      : PassingDrafter(std::move(inner)), levels_(&levels) {}
 
-  std::string_view name() const override { return inner_->name(); }
-  FeatureWishes wishes() const override { return inner_->wishes(); }
-  int max_depth() const override { return inner_->max_depth(); }
-  std::int64_t round_rows() const override { return inner_->round_rows(); }
-  std::unique_ptr<DraftSequence> open(SequenceId sequence, std::span<const std::int32_t> prompt) override {
-    return inner_->open(sequence, prompt);
-  }
-  void all_told() override { inner_->all_told(); }
   std::vector<Guesses> expand(std::span<const DraftJob> jobs) override {
     ++*levels_;
-    return inner_->expand(jobs);
+    return inner().expand(jobs);
   }
 
  private:
-  std::unique_ptr<Drafter> inner_;
   std::int64_t* levels_;
 };
 

@@ -13,6 +13,10 @@ namespace {
 
 constexpr std::int32_t kRoot = 1;
 
+// For two 2 of 1.78, and 2.86 of 2.56 with a usual guess; for who is alone 1 of 1, and 1.8 of 1.78 with a good one.
+constexpr double kDear = 0.78;
+constexpr double kModerate = 0.4;
+
 StepTimes never_measured() {
   ADD_FAILURE() << "measured, though there are step times";
   return linear_times(0);
@@ -47,6 +51,24 @@ class RoundBudgetTest : public ::testing::Test {
   // Rounds that bring nothing, until who need not hear hears no more.
   void stop_hearing(RoundBudget& budget, const DraftCompany& company = {.answers = 2}) {
     for (int i = 0; i <= 32; ++i) budget.begin_round(answers_, company, 0);
+  }
+  // The newest was the scout and will not draft any more: the other takes its place.
+  RoundBudget with_late_scout(SourceSet networks = 0) {
+    RoundBudget budget = chosen(kDear, networks);
+    a_.length = b_.length = 50;
+    stop_hearing(budget);
+    begin(budget);
+    EXPECT_FALSE(a_.hearing);
+    b_.request.draft.drafts = false;
+    return budget;
+  }
+  // a_ is asked as soon as it has been told of another token.
+  void expect_asked_with_the_next_token(RoundBudget& budget) {
+    begin(budget);
+    EXPECT_FALSE(a_.asks) << "it has not been told of the last token";
+    ++a_.length;
+    begin(budget);
+    EXPECT_TRUE(a_.asks);
   }
   // The drafters of both say this.
   void draft(int guesses, double q, double seconds) {
@@ -226,10 +248,6 @@ TEST_F(RoundBudgetTest, AnAnswerWithoutDraftsIsNeverAsked) {
   EXPECT_FALSE(b_.asks || b_.hearing);
 }
 
-// For two 2 of 1.78, and 2.86 of 2.56 with a usual guess; for who is alone 1 of 1, and 1.8 of 1.78 with a good one.
-constexpr double kDear = 0.78;
-constexpr double kModerate = 0.4;
-
 TEST_F(RoundBudgetTest, WhereGuessesDoNotPayOneAnswerFindsOutForAllAndOthersHearNothing) {
   RoundBudget budget = chosen(kDear);
   stop_hearing(budget);
@@ -250,12 +268,7 @@ TEST_F(RoundBudgetTest, WhereGuessesDoNotPayOneAnswerFindsOutForAllAndOthersHear
 }
 
 TEST_F(RoundBudgetTest, AScoutThatBeginsLateHasToHearForAWhile) {
-  RoundBudget budget = chosen(kDear, 1);
-  a_.length = b_.length = 50;
-  stop_hearing(budget);
-  begin(budget);
-  ASSERT_FALSE(a_.hearing);
-  b_.request.draft.drafts = false;
+  RoundBudget budget = with_late_scout(1);
   for (int i = 0; i < Answer::kEnoughHeard; ++i) {
     begin(budget);
     ASSERT_TRUE(a_.hearing);
@@ -267,16 +280,8 @@ TEST_F(RoundBudgetTest, AScoutThatBeginsLateHasToHearForAWhile) {
 }
 
 TEST_F(RoundBudgetTest, AScoutThatRunsNoNetworkKnowsTheTextAtOnce) {
-  RoundBudget budget = chosen(kDear);
-  a_.length = b_.length = 50;
-  stop_hearing(budget);
-  begin(budget);
-  b_.request.draft.drafts = false;
-  begin(budget);
-  EXPECT_FALSE(a_.asks) << "it has been told, but not of the last token";
-  ++a_.length;
-  begin(budget);
-  EXPECT_TRUE(a_.asks);
+  RoundBudget budget = with_late_scout();
+  expect_asked_with_the_next_token(budget);
 }
 
 TEST_F(RoundBudgetTest, WhoHearsGoesOnToInAFewRoundsOfLargerCompany) {
@@ -308,12 +313,8 @@ TEST_F(RoundBudgetTest, WhoHasHeardNothingYetIsNotAsked) {
   RoundBudget budget = chosen(0.1);
   a_.length = 50;
   a_.hear(false);
-  begin(budget);
+  expect_asked_with_the_next_token(budget);
   EXPECT_TRUE(a_.hearing);
-  EXPECT_FALSE(a_.asks) << "its drafters know nothing of the last token";
-  ++a_.length;
-  begin(budget);
-  EXPECT_TRUE(a_.asks);
 }
 
 TEST_F(RoundBudgetTest, WhatAScoutFindsCountsForAll) {

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/float16.h"
+#include "decode/passing_drafter.h"
 
 namespace espalier {
 namespace {
@@ -116,28 +117,19 @@ void look(std::span<const SeenKey> keys, std::vector<double> scores, AttentionDi
   for (std::size_t i = 0; i < keys.size(); ++i) distances.weight[bucket_of(keys[i].distance)] += scores[i] / sum;
 }
 
-class ProfiledDrafter final : public Drafter {
+class ProfiledDrafter final : public PassingDrafter {
  public:
   ProfiledDrafter(std::unique_ptr<Drafter> inner, AttentionProfile& profile)
-      : inner_(std::move(inner)), profile_(&profile) {}
+      : PassingDrafter(std::move(inner)), profile_(&profile) {}
 
-  std::string_view name() const override { return inner_->name(); }
-  FeatureWishes wishes() const override { return inner_->wishes(); }
-  int max_depth() const override { return inner_->max_depth(); }
-  std::int64_t round_rows() const override { return inner_->round_rows(); }
-  std::unique_ptr<DraftSequence> open(SequenceId sequence, std::span<const std::int32_t> prompt) override {
-    return inner_->open(sequence, prompt);
-  }
-  void all_told() override { inner_->all_told(); }
   std::vector<Guesses> expand(std::span<const DraftJob> jobs) override {
     profile_->listen(jobs[0].nodes[0] == 0 ? Listening::last_row : Listening::all_rows);
-    std::vector<Guesses> guesses = inner_->expand(jobs);
+    std::vector<Guesses> guesses = inner().expand(jobs);
     profile_->listen(Listening::no);
     return guesses;
   }
 
  private:
-  std::unique_ptr<Drafter> inner_;
   AttentionProfile* profile_;
 };
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/random.h"
+#include "tree/testing/growth_checks.h"
 #include "tree/testing/tokens_to.h"
 
 namespace espalier {
@@ -221,14 +222,7 @@ TEST(DynamicGrowth, HugeLimitsAreHarmless) {
 
 TEST(DynamicGrowth, RefusesChildrenItDidNotAskFor) {
   DynamicGrowth growth(5, {.nodes = 64, .depth = 2, .expand = 2}, 1);
-  const std::vector<DraftToken> two = {{1, -1}, {2, -2}}, three = {{1, -1}, {2, -2}, {3, -3}};
-  EXPECT_THROW(growth.add_children(1, two), std::logic_error);
-  EXPECT_THROW(growth.add_children(0, three), std::logic_error);
-  growth.add_children(0, two);
-  EXPECT_THROW(growth.add_children(2, two), std::logic_error) << "out of the frontier's order";
-  growth.add_children(1, two);
-  growth.add_children(2, two);
-  EXPECT_THROW(growth.add_children(1, two), std::logic_error) << "after the end";
+  expect_unasked_children_are_refused(growth);
   EXPECT_THROW(DynamicGrowth(5, {.nodes = 0}, 1), std::logic_error);
   EXPECT_THROW(DynamicGrowth(5, {.depth = -1}, 1), std::logic_error);
   EXPECT_THROW(DynamicGrowth(5, {.expand = 0}, 1), std::logic_error);

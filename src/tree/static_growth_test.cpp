@@ -13,6 +13,7 @@
 
 #include "base/random.h"
 #include "tree/dynamic_growth.h"
+#include "tree/testing/growth_checks.h"
 #include "tree/testing/tokens_to.h"
 
 namespace espalier {
@@ -131,14 +132,7 @@ TEST(StaticGrowth, RowsKeepTheOrderOfTheShapeWhateverTheScores) {
 TEST(StaticGrowth, RefusesChildrenItDidNotAskFor) {
   const ChoiceTree shape({{0}, {1}, {0, 0}, {1, 0}}, {}, "example");
   StaticGrowth growth(5, shape, 1);
-  const Guesses two = {{1, -1}, {2, -2}}, three = {{1, -1}, {2, -2}, {3, -3}};
-  EXPECT_THROW(growth.add_children(1, two), std::logic_error);
-  EXPECT_THROW(growth.add_children(0, three), std::logic_error);
-  growth.add_children(0, two);
-  EXPECT_THROW(growth.add_children(2, two), std::logic_error) << "out of the frontier's order";
-  growth.add_children(1, two);
-  growth.add_children(2, two);
-  EXPECT_THROW(growth.add_children(1, two), std::logic_error) << "after the end";
+  expect_unasked_children_are_refused(growth);
 }
 
 // A shape that is the whole tree of `branch` to the power of `depth` is what dynamic growth without a limit makes.

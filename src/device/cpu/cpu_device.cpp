@@ -12,6 +12,7 @@
 #include "device/cpu/linear_runner.h"
 #include "device/cpu/packed_weight.h"
 #include "device/cpu/read_ahead.h"
+#include "device/host_device.h"
 #include "device/host_views.h"
 #include "device/reference/round_loops.h"
 
@@ -60,7 +61,7 @@ bool safe_in_order(const std::int32_t* from, const std::int32_t* to, std::int64_
   return true;
 }
 
-class CpuDevice final : public Device {
+class CpuDevice final : public HostDevice {
  public:
   CpuDevice(int threads, Isa isa)
       : isa_(isa),
@@ -79,18 +80,6 @@ class CpuDevice final : public Device {
 
  private:
   std::unique_ptr<Buffer> do_allocate(std::size_t bytes) override { return std::make_unique<HostBuffer>(bytes); }
-
-  void do_upload(std::span<const std::byte> from, View to) override {
-    std::memcpy(to.data(), from.data(), from.size());
-  }
-
-  void do_download(std::span<const Download> parts) override {
-    for (const auto& [from, to] : parts) std::memcpy(to.data(), from.data(), to.size());
-  }
-
-  std::span<const std::byte> do_lend(ConstView from) override {
-    return {from.data(), static_cast<std::size_t>(from.bytes_spanned())};
-  }
 
   std::unique_ptr<const Weight> do_load_weight(std::span<const WeightPart> parts) override {
     return std::make_unique<PackedWeight>(parts, arena_, pool_);

@@ -14,6 +14,7 @@
 #include "base/math.h"
 #include "base/thread_pool.h"
 #include "device/blocks.h"
+#include "device/host_device.h"
 #include "device/host_views.h"
 #include "device/reference/round_loops.h"
 
@@ -162,7 +163,7 @@ float rank_value(float x) {
   return std::isnan(x) ? -kInfinity : x;
 }
 
-class ReferenceDevice final : public Device {
+class ReferenceDevice final : public HostDevice {
  public:
   explicit ReferenceDevice(int threads) : pool_(threads) {}
 
@@ -171,18 +172,6 @@ class ReferenceDevice final : public Device {
 
  private:
   std::unique_ptr<Buffer> do_allocate(std::size_t bytes) override { return std::make_unique<HostBuffer>(bytes); }
-
-  void do_upload(std::span<const std::byte> from, View to) override {
-    std::memcpy(to.data(), from.data(), from.size());
-  }
-
-  void do_download(std::span<const Download> parts) override {
-    for (const auto& [from, to] : parts) std::memcpy(to.data(), from.data(), to.size());
-  }
-
-  std::span<const std::byte> do_lend(ConstView from) override {
-    return {from.data(), static_cast<std::size_t>(from.bytes_spanned())};
-  }
 
   std::unique_ptr<const Weight> do_load_weight(std::span<const WeightPart> parts) override {
     return std::make_unique<RowWeight>(parts);
