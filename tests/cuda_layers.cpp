@@ -1,7 +1,8 @@
 // A tool for people: what a layer of few rows takes on a GPU inside a recorded step, for the shapes of SmolLM2-135M and
 // of a 7B model, and what its small kernels take: pairs of ops that follow each other in a layer, hundreds of times.
 // Weights are cold. Before anything is timed, the bits of a layer are compared with the reference device's.
-// cuda_layers [small|large] [q4_1|q8_0] [ROWS]
+// cuda_layers [small|large] [q4_1|q8_0] [ROWS] [clusters]
+// ROWS: 0 for all; clusters: layers by one cluster of blocks of threads (cluster_ops.h)
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -280,7 +281,7 @@ void show(Device& device, const Model& model, DType type, std::int64_t only_rows
 
 int main(int argc, char** argv) {
   try {
-    const auto device = espalier::cuda::make_device();
+    const auto device = espalier::cuda::make_device({.clusters = argc > 4 && std::string(argv[4]) == "clusters"});
     const std::string which = argc > 1 ? argv[1] : "small";
     const std::string type = argc > 2 ? argv[2] : "q4_1";
     espalier::show(*device, which == "large" ? espalier::kLarge : espalier::kSmall, *espalier::parse_dtype(type),

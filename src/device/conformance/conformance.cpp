@@ -101,6 +101,19 @@ std::vector<DeviceUnderTest> devices_judged(const std::string& name, const std::
 
 }  // namespace
 
+std::vector<DeviceUnderTest> devices_with_clusters() {
+  std::vector<DeviceUnderTest> devices;
+#ifndef ESPALIER_SANITIZED
+  if (judged_kind().value_or("emulated_cuda") == "emulated_cuda")
+    devices.push_back({"emulated_cuda_in_clusters", [] { return make_emulated_cuda_device({.clusters = true}); }});
+#endif
+  if (judged_kind().value_or("cuda") == "cuda" && cuda::list_devices().problem.empty())
+    devices.push_back({"cuda_in_clusters", [name = judged_device().value_or("cuda")] {
+                         return cuda::make_device({.index = device_number(name), .clusters = true});
+                       }});
+  return devices;
+}
+
 std::vector<DeviceUnderTest> devices_with_one_term() {
   std::vector<DeviceUnderTest> devices;
 #ifndef ESPALIER_SANITIZED

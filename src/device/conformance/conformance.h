@@ -36,6 +36,8 @@ inline std::ostream& operator<<(std::ostream& out, const DeviceUnderTest& device
 std::vector<DeviceUnderTest> devices_under_test();
 // Those that differ from one of these in linears of 16-bit floats alone (--activations).
 std::vector<DeviceUnderTest> devices_with_one_term();
+// Those that run layers of small models in one kernel, and give the same bits.
+std::vector<DeviceUnderTest> devices_with_clusters();
 
 struct NameOfDevice {
   std::string operator()(const testing::TestParamInfo<DeviceUnderTest>& info) const { return info.param.name; }

@@ -315,5 +315,32 @@ TEST_P(StepConformance, SoItHasWhereverAnotherOpComesBetween) {
   }
 }
 
+// Where whole layers are one kernel: of few rows, one kernel's tile of them and two.
+class ClusterConformance : public StepConformance {};
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(ClusterConformance);
+INSTANTIATE_TEST_SUITE_P(Devices, ClusterConformance,
+                         testing::Combine(testing::ValuesIn(devices_with_clusters()),
+                                          testing::Values(DType::q4_1, DType::q8_0)),
+                         [](const testing::TestParamInfo<std::tuple<DeviceUnderTest, DType>>& info) {
+                           return std::get<0>(info.param).name + "_" + std::string(name(std::get<1>(info.param)));
+                         });
+
+TEST_P(ClusterConformance, ALayerHasTheBitsOfItsOps) {
+  for (const auto& [rows, hidden] : {std::pair{1, 256}, {1, 608}, {2, 256}, {8, 288}, {9, 256}, {16, 768}, {17, 256}})
+    expect_bits_of_ops(
+        test_, {.weights = std::get<1>(GetParam()), .kv = DType::f16, .dim = 64, .rows = rows, .hidden = hidden});
+}
+
+TEST_P(ClusterConformance, SoItHasWhereverAnotherOpComesBetween) {
+  const LayerShape shape{.weights = std::get<1>(GetParam()), .kv = DType::f16, .dim = 64, .rows = 3};
+  const LayerValues& values = values_of(shape);
+  const LayerOnDevice::Left expected = expected_of(test_, values);
+  LayerOnDevice layer(test_.tested(), values);
+  for (int at = 0; at < LayerOnDevice::kOps; ++at) {
+    SCOPED_TRACE(testing::Message() << "before op " << at);
+    expect_same(layer.run(at), expected);
+  }
+}
+
 }  // namespace
 }  // namespace espalier

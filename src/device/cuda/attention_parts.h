@@ -1,6 +1,7 @@
 // What the kernels of attention share: the heads of a block of threads, and where blocks leave what they have.
 #pragma once
 
+#include "device/cuda/attention_keys.h"
 #include "device/cuda/attention_tile.h"
 #include "device/cuda/float_fragments.h"
 #include "device/cuda/kernel.h"
@@ -41,6 +42,39 @@ __device__ inline HeadShare head_share(const AttentionCall& call, int heads_at_o
 // What a tile counts for beside the largest of all; below 0: it counts as no tile.
 __device__ inline float tile_weight(float maximum, float largest) {
   return maximum == -infinity() ? -1.0f : exp_f32(maximum - largest);
+}
+
+// How many tiles a row of a call can have, by the size of its tables.
+inline std::int64_t most_tiles(const AttentionCall& call) {
+  const AttentionTables& t = call.tables;
+  const std::int64_t keys =
+      t.mask == nullptr ? t.block_columns * call.block_size + t.ancestor_columns + 1 : t.mask_columns;
+  return (keys + kKeys - 2) / kKeys + 1;  // the first may begin anywhere in its tile
+}
+
+inline AttentionLeft attention_left(Queue queue, const AttentionCall& call, const AttentionScratch& scratch,
+                                    const AttentionForms& forms) {
+  return {reinterpret_cast<float*>(scratch.tiles),
+          reinterpret_cast<std::int32_t*>(scratch.counts),
+          {reinterpret_cast<std::uint8_t*>(forms.quantised), call.heads * call.dim / kBlock, call.rows == 1},
+          term_rows(queue, forms.terms, call.rows, call.heads * call.dim),
+          static_cast<int>(most_tiles(call)),
+          kMostHeads};
+}
+
+// As few heads a share as leave no of `processors` multiprocessors with more than it can have at once.
+inline int heads_at_once(int processors, const AttentionCall& call) {
+  constexpr std::int64_t kAtOnce = 2;  // blocks of a multiprocessor
+  const std::int64_t each = call.rows * call.kv_heads * most_tiles(call);
+  for (int heads = 1; heads < kMostHeads; ++heads)
+    if (each * shares_of(call, heads) <= kAtOnce * processors) return heads;
+  return kMostHeads;
+}
+
+// Rows of q and outputs that can be copied 16 bytes at a time.
+inline bool is_aligned(const AttentionCall& call) {
+  const auto address = [](const float* p) { return reinterpret_cast<std::uintptr_t>(p); };
+  return (address(call.q) | address(call.out)) % 16 == 0;
 }
 
 }  // namespace espalier::cuda

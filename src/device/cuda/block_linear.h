@@ -28,6 +28,15 @@ struct BlockLinear : LinearParts {
   __device__ const std::uint8_t* one_row_of(int chunk) const { return quantised + chunk * kOneRowChunkBytes; }
 };
 
+inline BlockLinear block_linear(const LinearPart* parts, int count, const std::byte* quantised) {
+  BlockLinear call{};
+  set_parts(call, parts, count);
+  call.quantised = reinterpret_cast<const std::uint8_t*>(quantised);
+  call.blocks = static_cast<int>(parts[0].inputs / kBlock);
+  call.chunks = (call.blocks + kChunkBlocks - 1) / kChunkBlocks;
+  return call;
+}
+
 // The sums of a lane (LaneShare): of a group of all, for the rows of a tile.
 template <int columns>
 __device__ void store_sums(const BlockLinear& call, int group, std::int64_t first_row, int lane,

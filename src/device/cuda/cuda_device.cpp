@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "device/cuda/cluster_ops.h"
 #include "device/cuda/early_launch.h"
 #include "device/cuda/memory.h"
 #include "device/cuda/op_queue.h"
@@ -43,6 +44,14 @@ int quads_from(const Options& options, const DeviceInfo& gpu) {
   return there && options.quads_from_rows > 0 ? std::max(options.quads_from_rows, 2) : 0;
 }
 
+// Blocks of threads; 0 where the GPU, or the code for it, knows no clusters. From CUDA 12.1 on a driver knows arguments
+// of a kernel that are as long as a list of ops.
+int cluster_of(const Options& options, const DeviceInfo& gpu) {
+  const LaunchFacts facts = launch_facts(gpu);
+  const bool there = options.clusters && !options.small_blocks && has_large_blocks(facts) && facts.driver >= 12010;
+  return there ? cluster_blocks() : 0;
+}
+
 // Kernels take rows in tiles of eight, so that rows which fill one cost little; and with more rows than the last of
 // these a step takes the GPU longer than the host takes to launch it.
 constexpr std::int64_t kRecordedRows[] = {1, 2, 3, 4, 5, 6, 7, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96};
@@ -60,7 +69,8 @@ class CudaDevice final : public QueuedDevice<OpQueue> {
                 .small_blocks = options.small_blocks || !has_large_blocks(launch_facts(gpu)),
                 .processors = gpu.processors,
                 .terms = options.activations == Activations::bf16 ? 1 : 2,
-                .quads_from_rows = quads_from(options, gpu)},
+                .quads_from_rows = quads_from(options, gpu),
+                .cluster = cluster_of(options, gpu)},
                options.fused) {}
   ~CudaDevice() override { cudaStreamSynchronize(stream_); }
 

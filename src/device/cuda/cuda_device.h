@@ -55,6 +55,7 @@ struct Options {
   bool programmatic = true;  // a kernel begins before the one ahead of it has ended, where the GPU can
   // From so many rows on, linears of bf16 and f16 weights are multiplied by quads, where the GPU can; 0: never.
   int quads_from_rows = 9;
+  bool clusters = false;  // layers of small models by one cluster of blocks of threads, where the GPU can
 };
 
 // Throws DeviceError, in one line, where there is no such GPU or it cannot be used.

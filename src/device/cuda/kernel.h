@@ -25,10 +25,18 @@ inline constexpr bool kHasSmallBlocks = false;
 inline constexpr bool kHasSmallBlocks = true;
 #endif
 
+// Older cards have no clusters: kernels for them are empty there.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+inline constexpr bool kHasClusters = false;
+#else
+inline constexpr bool kHasClusters = true;
+#endif
+
 struct Launch {
   dim3 grid;
   unsigned threads = 128;  // of a block; a multiple of 32
   std::size_t shared_bytes = 0;
+  unsigned cluster = 1;  // blocks, all of the grid, that run at once and can meet (wait_for_cluster)
 };
 
 inline unsigned blocks_for(std::int64_t items, std::int64_t per_block) {
@@ -39,9 +47,11 @@ inline unsigned blocks_for(std::int64_t items, std::int64_t per_block) {
 
 template <typename... Parameters, typename... Arguments>
 void launch(Queue queue, const char*, void (*kernel)(Parameters...), const Launch& how, Arguments... arguments) {
+  if (queue.held != nullptr) launch_held(queue);
   const std::size_t most = queue.small_blocks ? kSmallSharedBytes : kLargeSharedBytes;
   cuda_on_host::enqueue([=] {
-    cuda_on_host::run_grid(how.grid, {how.threads, 1, 1}, {how.shared_bytes, most}, [&] { kernel(arguments...); });
+    cuda_on_host::run_grid({how.grid, {how.threads, 1, 1}, {how.shared_bytes, most}, how.cluster},
+                           [&] { kernel(arguments...); });
   });
 }
 
@@ -85,8 +95,18 @@ void wait_for_copies() {
   cuda_on_host::wait_for_copy_groups(groups);
 }
 
+inline void arrive_at_cluster() {
+  cuda_on_host::arrive_at_cluster();
+}
+inline void wait_for_cluster() {
+  cuda_on_host::wait_for_cluster();
+}
+
 inline void begin_arrivals(std::uint64_t* arrival) {
   cuda_on_host::begin_arrivals(arrival);
+}
+inline void end_arrivals(std::uint64_t* arrival) {
+  cuda_on_host::end_arrivals(arrival);
 }
 inline void arrivals_are_ready() {}
 inline void expect_bytes(std::uint64_t* arrival, int bytes) {
@@ -167,21 +187,32 @@ void allow_shared_bytes(const char* name, Kernel* kernel, std::size_t bytes) {
 
 template <typename... Parameters, typename... Arguments>
 void launch(Queue queue, const char* name, void (*kernel)(Parameters...), const Launch& how, Arguments... arguments) {
+  if (queue.held != nullptr) launch_held(queue);
   // All kernels alike: a multiprocessor has to be empty before it shares out its memory in another way.
   check_cuda(
       cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared),
       name);
   allow_shared_bytes(name, kernel, how.shared_bytes);
-  cudaLaunchAttribute early{};
-  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchAttribute attributes[2] = {};
+  unsigned count = 0;
+  if (queue.programmatic) {
+    cudaLaunchAttribute& early = attributes[count++];
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (how.cluster > 1) {
+    check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1), name);
+    cudaLaunchAttribute& cluster = attributes[count++];
+    cluster.id = cudaLaunchAttributeClusterDimension;
+    cluster.val.clusterDim.x = how.cluster, cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
+  }
   cudaLaunchConfig_t config{};
   config.gridDim = how.grid;
   config.blockDim = dim3(how.threads);
   config.dynamicSmemBytes = how.shared_bytes;
   config.stream = queue.stream;
-  config.attrs = &early;
-  config.numAttrs = queue.programmatic ? 1 : 0;
+  config.attrs = attributes;
+  config.numAttrs = count;
   check_cuda(cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...), name);
 }
 
@@ -241,6 +272,19 @@ __device__ inline void wait_at(int barrier, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
+// The blocks of a cluster meet: a thread arrives, and sees when it has waited what the others of all blocks had done
+// when they arrived. Copies of many bytes see it too.
+__device__ inline void arrive_at_cluster() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("fence.proxy.async;\nbarrier.cluster.arrive.release;" ::: "memory");
+#endif
+}
+__device__ inline void wait_for_cluster() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.wait.acquire;\nfence.proxy.async;" ::: "memory");
+#endif
+}
+
 // 16 bytes to shared memory, without waiting. Copies up to an end are a group; wait_for_copies<n> waits until at most
 // the last n groups are under way.
 __device__ inline void copy_ahead(void* shared, const void* global) {
@@ -265,6 +309,9 @@ __device__ inline std::uint32_t shared_address(const void* shared) {
 #if __CUDA_ARCH__ >= 900
 __device__ inline void begin_arrivals(std::uint64_t* arrival) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(arrival)) : "memory");
+}
+__device__ inline void end_arrivals(std::uint64_t* arrival) {
+  asm volatile("mbarrier.inval.shared::cta.b64 [%0];" ::"r"(shared_address(arrival)) : "memory");
 }
 __device__ inline void arrivals_are_ready() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
@@ -292,6 +339,7 @@ __device__ inline void wait_for_bytes(std::uint64_t* arrival, int parity) {
 }
 #else
 __device__ inline void begin_arrivals(std::uint64_t*) {}
+__device__ inline void end_arrivals(std::uint64_t*) {}
 __device__ inline void arrivals_are_ready() {}
 __device__ inline void expect_bytes(std::uint64_t*, int) {}
 __device__ inline void copy_many_ahead(void*, const void*, int, std::uint64_t*) {}

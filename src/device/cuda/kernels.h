@@ -10,6 +10,8 @@
 
 namespace espalier::cuda {
 
+class HeldOps;
+
 // Where ops go. programmatic: a kernel may begin before the one ahead of it has ended, and waits for it itself where
 // it first needs it (early_launch.h).
 struct Queue {
@@ -19,7 +21,11 @@ struct Queue {
   int processors = 132;       // of the GPU: how many blocks of threads can be at work at once is a multiple of it
   int terms = 2;              // as the sum of how many numbers of two bytes a linear of such weights takes x
   int quads_from_rows = 0;    // from so many rows on such a linear is multiplied by quads (quad_multiply.h); 0: never
+  int cluster = 0;            // blocks of threads that can be at work at once and meet; 0: none
+  HeldOps* held = nullptr;    // ops that wait to be one kernel (cluster_ops.h); null: every op is its own
 };
+// What is held comes before whatever is launched next.
+void launch_held(Queue queue);
 
 // A matrix of floats; stride: elements from one row to the next.
 struct Rows {
@@ -59,8 +65,19 @@ inline constexpr int kOneRowChunkBytes = 320;
 std::int64_t quantised_bytes(std::int64_t rows, std::int64_t inputs);
 void quantise_rows(Queue queue, ConstRows x, std::byte* quantised);
 // Ops and the quantising of what they make, in one kernel; y is dense, and its rows are whole blocks.
-void swiglu_quantised(Queue queue, const float* x, Rows y, std::byte* quantised);
-void rms_norm_quantised(Queue queue, const float* x, const float* w, float eps, Rows y, std::byte* quantised);
+struct SwigluOp {
+  const float* x = nullptr;
+  Rows y;
+  std::byte* quantised = nullptr;
+};
+void swiglu_quantised(Queue queue, const SwigluOp& op);
+struct NormOp {
+  const float *x = nullptr, *w = nullptr;
+  float eps = 0;
+  Rows y;
+  std::byte* quantised = nullptr;
+};
+void rms_norm_quantised(Queue queue, const NormOp& op);
 
 // --- float_terms.cu --------------------------------------------------------------------------------------------------
 // The rows of a linear of bf16 or f16 weights as sums of that type (float_fragments.h).
@@ -82,7 +99,7 @@ struct LinearPart {
   std::int64_t added_stride = 0;
 };
 // At most kMostParts, all of one type, with the same rows and inputs: one launch.
-inline constexpr int kMostParts = 8;
+inline constexpr int kMostParts = 4;
 void linear_blocks(Queue queue, const LinearPart* parts, int count, const std::byte* quantised);
 // Weights of two bytes. Scratch memory: sums, uninitialised, and counts, zeros before a call and after it.
 struct FloatScratchBytes {

@@ -1,7 +1,9 @@
 // KV memory: rows written in its stored type, and slots moved as they are stored.
+#include "device/cuda/cluster_ops.h"
 #include "device/cuda/format_switch.h"
 #include "device/cuda/kernel.h"
 #include "device/cuda/kernels.h"
+#include "device/cuda/rotated_elements.h"
 
 namespace espalier::cuda {
 namespace {
@@ -20,34 +22,13 @@ __global__ void write_kernel(const float* from, const std::int32_t* slot, std::i
   if (i < rows * width) memory[slot[i / width] * width + i % width] = Element::round(from[i]);
 }
 
-// A row for each x of the grid: one pair of elements of a head of q or k a thread, then one element of v.
+// A row for each x of the grid.
 template <typename Element>
 __global__ void rotate_kernel(RotateAndWrite call) {
   let_the_next_come();
-  const std::int64_t r = blockIdx.x;
-  const auto half = static_cast<int>(call.half), heads = static_cast<int>(call.heads);
-  const int i = static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x),
-            width = static_cast<int>(call.kv_heads) * 2 * half;
-  const int pairs = (heads + static_cast<int>(call.kv_heads)) * half;
-  const int head = i / half, j = i % half, k_head = head - heads;
-  const std::int64_t place = call.position[r] * call.half + j, slot = call.slot[r];
-  const float c = call.cosine[place], s = call.sine[place];
+  const RotatedElements<Element> elements(call, blockIdx.x, static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x));
   wait_and_hold_the_next_back();
-  if (i < pairs) {
-    float* const p =
-        k_head >= 0 ? call.k + r * width + k_head * 2 * half + j : call.q + (r * call.heads + head) * 2 * half + j;
-    const float a = p[0], b = p[half];
-    const float first = fmaf(a, c, -(b * s)), second = fmaf(b, c, a * s);
-    p[0] = first;
-    p[half] = second;
-    if (k_head < 0) return;
-    auto* const stored = reinterpret_cast<typename Element::Stored*>(call.kv_k) + slot * width + k_head * 2 * half + j;
-    stored[0] = Element::round(first);
-    stored[half] = Element::round(second);
-  } else if (i - pairs < width) {
-    reinterpret_cast<typename Element::Stored*>(call.kv_v)[slot * width + i - pairs] =
-        Element::round(call.v[r * width + i - pairs]);
-  }
+  elements.compute(call);
 }
 
 // Slots have an even number of bytes, and start on one: two bytes a thread. A memory for each y of the grid.
@@ -83,10 +64,10 @@ void kv_write(Queue queue, DType type, const float* from, const std::int32_t* sl
 }
 
 void rotate_and_write(Queue queue, DType type, const RotateAndWrite& call) {
-  const std::int64_t for_row = (call.heads + 3 * call.kv_heads) * call.half;
+  if (queue.held != nullptr && queue.held->hold(queue, RotateOp{type, call})) return;
   with_element(type, [&](auto element) {
     launch(queue, "rope", rotate_kernel<decltype(element)>,
-           {{static_cast<unsigned>(call.rows), blocks_for(for_row, kThreads), 1}, kThreads}, call);
+           {{static_cast<unsigned>(call.rows), blocks_for(rotated_items(call), kThreads), 1}, kThreads}, call);
   });
 }
 

@@ -15,7 +15,7 @@ namespace {
 
 // relay: warps that share a group, one for each strand; or 1 where a strand has one chunk at most.
 template <typename Tag, int term_count, int relay_warps, bool is_small>
-struct OneRow {
+struct OneRow : KernelOfItsOwn {
   using Call = FloatLinear;
   using Element = Tag;
   static constexpr int columns = 1, tiles = 1, relay = relay_warps, terms = term_count;

@@ -97,11 +97,15 @@ void OpQueue::step(const std::function<void()>& ops) {
     ~Leave() {
       queue.in_step_ = false;
       queue.waiting_ = Nothing{};
+      queue.queue_.held = nullptr;
+      queue.held_.clear();
     }
   } leave{*this};
   in_step_ = true;
+  if (fused_ && queue_.cluster > 0) queue_.held = &held_;
   ops();
   flush();
+  held_.launch(queue_);
 }
 
 void OpQueue::wait_with(Waiting op) {
@@ -162,12 +166,12 @@ void OpQueue::make_with_what_waits(ConstView x, RowForms& forms) {
   if (const auto* norm = std::get_if<Norm>(&waiting_);
       norm != nullptr && norm->y.rank() == 2 && same_rows(norm->y, x)) {
     if (quantised != nullptr)
-      rms_norm_quantised(queue_, floats(norm->x), floats(norm->w), norm->eps, rows_of(norm->y), quantised);
+      rms_norm_quantised(queue_, {floats(norm->x), floats(norm->w), norm->eps, rows_of(norm->y), quantised});
     else
       rms_norm_split(queue_, floats(norm->x), floats(norm->w), norm->eps, rows_of(norm->y), terms);
   } else if (const auto* swiglu = std::get_if<Swiglu>(&waiting_); swiglu != nullptr && same_rows(swiglu->y, x)) {
     if (quantised != nullptr)
-      swiglu_quantised(queue_, floats(swiglu->x), rows_of(swiglu->y), quantised);
+      swiglu_quantised(queue_, {floats(swiglu->x), rows_of(swiglu->y), quantised});
     else
       swiglu_split(queue_, floats(swiglu->x), rows_of(swiglu->y), terms);
   } else if (const auto* attention = std::get_if<Attention>(&waiting_);

@@ -11,6 +11,7 @@
 #include <variant>
 #include <vector>
 
+#include "device/cuda/cluster_ops.h"
 #include "device/cuda/kernels.h"
 #include "device/cuda/memory.h"
 #include "device/device.h"
@@ -108,6 +109,7 @@ class OpQueue {
   void launch(const CatchUp& op);
 
   Queue queue_;
+  HeldOps held_;
   bool fused_;
   bool in_step_ = false;
   Waiting waiting_;

@@ -4,7 +4,7 @@
 // A Shape says how: Call, what the kernel computes; piece_of(call, group, chunk) and kPieceBytes, where a piece of
 // weights lies; kTileBytes, of a chunk of a tile of rows; tiles, and columns: 1 if there is one row alone; relay, how
 // many warps share a group; kWarps, kSlots and kSlotBytes of a ring; small: for cards with little shared memory, or
-// without copies of many bytes.
+// without copies of many bytes; and what KernelOfItsOwn says.
 #pragma once
 
 #include <type_traits>
@@ -13,6 +13,14 @@
 #include "device/cuda/packed_layout.h"
 
 namespace espalier::cuda {
+
+// Of a Shape: a linear is all that its kernel computes.
+struct KernelOfItsOwn {
+  static constexpr bool kEndsKernel = true;
+  static constexpr int kFirstBarrier = 0;  // of those by which warps hand on sums
+  // Until the rows are there.
+  __device__ static void wait_for_rows() { wait_for_earlier_kernels(); }
+};
 
 // The pieces of a warp: of its groups every `step`-th chunk, one group after the other.
 template <typename Shape>
@@ -98,6 +106,8 @@ class RingOfPieces {
   __device__ void wait(int) {
     wait_for_copies<Shape::kSlots - 2>();
   }
+  // Behind the last slot, where shared memory is used for something else then.
+  __device__ void end() const {}
 
  private:
   std::uint8_t* slots_;
@@ -144,6 +154,11 @@ class RingOfSlots {
     wait_for_bytes(arrivals_ + slot, parity_);
     if (slot + 1 == Shape::kSlots) parity_ ^= 1;
   }
+  __device__ void end() const {
+    __syncwarp();
+    if (lane_ == 0)
+      for (int i = 0; i < Shape::kSlots; ++i) end_arrivals(arrivals_ + i);
+  }
 
  private:
   std::uint8_t* slots_;
@@ -162,7 +177,7 @@ __device__ void go_through(const typename Shape::Call& call, Walk<Shape> walk, i
 #pragma unroll 1
   for (int i = 0; i < Shape::kSlots - 1 && ahead.there(call); ++i, ahead.advance(call, step, next_group))
     ring.fetch_weights(ahead.piece, i);
-  wait_for_earlier_kernels();
+  Shape::wait_for_rows();
   ahead = walk;
 #pragma unroll 1
   for (int i = 0; i < Shape::kSlots - 1; ++i) {
@@ -188,6 +203,7 @@ __device__ void go_through(const typename Shape::Call& call, Walk<Shape> walk, i
     take(walk, piece, piece + Shape::kPieceBytes);
     slot = slot + 1 == Shape::kSlots ? 0 : slot + 1;
   }
+  if constexpr (!Shape::kEndsKernel) ring.end();
 }
 
 }  // namespace espalier::cuda

@@ -168,16 +168,21 @@ struct Fibre {
   int copy_groups = 0;                          // that have ended
   std::vector<Multiplication> multiplications;  // that have not been made
   int multiplication_groups = 0;                // that have ended
+  bool at_cluster = false;                      // it has arrived there, and not waited
+  std::uint64_t cluster_generation = 0;         // then
 
   bool can_run() const { return !done && (waits_for == nullptr || waits_for->generation != generation); }
 };
 
-// The one block that runs. State at namespace scope, against the rule: threadIdx and its like are that in CUDA.
+// A block that runs. State at namespace scope, against the rule: threadIdx and its like are that in CUDA.
 struct RunningBlock {
+  uint3 index{};
   void* scheduler = nullptr;                   // the top of the stack that the blocks were started from
   std::vector<std::unique_ptr<Fibre>> fibres;  // as many as the largest block had
   std::vector<Warp> warps;
+  std::vector<Fibre*> order;
   std::size_t threads = 0;
+  std::size_t left = 0;  // threads that have not ended
   Fibre* current = nullptr;
   Barrier barrier;
   Barrier named[kNamedBarriers];
@@ -186,20 +191,22 @@ struct RunningBlock {
   std::size_t shared_bytes = 0;
   const std::function<void()>* body = nullptr;
   std::exception_ptr failure;  // of a thread
-  std::minstd_rand random{1};
 };
-RunningBlock block;
+std::vector<std::unique_ptr<RunningBlock>> blocks;  // as many as the largest cluster had
+RunningBlock* block = nullptr;                      // the one of them that runs
+Barrier cluster;
+std::minstd_rand randomness{1};
 
 void run_fibre() {
   try {
-    (*block.body)();
-    if (!block.current->multiplications.empty())
+    (*block->body)();
+    if (!block->current->multiplications.empty())
       throw std::logic_error("cuda on the host: nobody has waited for multiplications");
   } catch (...) {  // there is nobody below it on this stack
-    block.failure = std::current_exception();
+    block->failure = std::current_exception();
   }
-  block.current->done = true;
-  espalier_switch_stack(&block.current->top, block.scheduler);
+  block->current->done = true;
+  espalier_switch_stack(&block->current->top, block->scheduler);
   std::abort();  // nobody runs it again
 }
 
@@ -220,10 +227,10 @@ void* fresh_stack(std::byte* stack, std::size_t fibre) {
 }
 
 void wait(const Barrier& barrier, std::uint64_t generation) {
-  Fibre& self = *block.current;
+  Fibre& self = *block->current;
   self.waits_for = &barrier;
   self.generation = generation;
-  espalier_switch_stack(&self.top, block.scheduler);
+  espalier_switch_stack(&self.top, block->scheduler);
   self.waits_for = nullptr;
 }
 
@@ -233,12 +240,12 @@ void meet(Barrier& barrier, int expected) {
 }
 
 void prepare_fibre(std::size_t i) {
-  while (block.fibres.size() <= i) block.fibres.push_back(std::make_unique<Fibre>());
-  Fibre& fibre = *block.fibres[i];
+  while (block->fibres.size() <= i) block->fibres.push_back(std::make_unique<Fibre>());
+  Fibre& fibre = *block->fibres[i];
   fibre.top = fresh_stack(fibre.stack.get(), i);
   const auto index = static_cast<unsigned>(i);
   fibre.index = {index % blockDim.x, index / blockDim.x, 0};
-  fibre.warp = &block.warps[i / 32];
+  fibre.warp = &block->warps[i / 32];
   ++fibre.warp->lanes;
   fibre.parity = 0;
   fibre.done = false;
@@ -247,12 +254,13 @@ void prepare_fibre(std::size_t i) {
   fibre.copy_groups = 0;
   fibre.multiplications.clear();
   fibre.multiplication_groups = 0;
+  fibre.at_cluster = false;
 }
 
 // Whether there were any: asked for when others already waited for them.
 bool make_copies_of_many() {
   bool any = false;
-  for (auto& [address, arrival] : block.arrivals)
+  for (auto& [address, arrival] : block->arrivals)
     for (const Copy& copy : std::exchange(arrival.copies, {})) {
       arrival.make(copy);
       any = true;
@@ -260,35 +268,68 @@ bool make_copies_of_many() {
   return any;
 }
 
-void run_block(std::size_t threads) {
-  block.threads = threads;
-  block.warps.assign((threads + 31) / 32, Warp{});
-  block.barrier = {};
-  for (Barrier& barrier : block.named) barrier = {};
-  block.arrivals.clear();
+void choose_block(unsigned i) {
+  block = blocks[i].get();
+  blockIdx = block->index;
+}
+
+void begin_block(uint3 index, const Grid& grid, const std::function<void()>& body) {
+  const std::size_t threads = std::size_t{grid.threads.x} * grid.threads.y, shared = grid.shared.wanted;
+  block->index = index;
+  block->body = &body;
+  if (shared > block->shared_bytes) {
+    block->shared.reset(new std::max_align_t[shared / sizeof(std::max_align_t) + 1]);
+    block->shared_bytes = shared;
+  }
+  if (block->shared) std::memset(block->shared.get(), 0xff, shared);  // NaN
+  block->threads = block->left = threads;
+  block->warps.assign((threads + 31) / 32, Warp{});
+  block->barrier = {};
+  for (Barrier& barrier : block->named) barrier = {};
+  block->arrivals.clear();
+  block->order.clear();
   for (std::size_t i = 0; i < threads; ++i) prepare_fibre(i);
-  std::vector<Fibre*> order;
-  for (std::size_t i = 0; i < threads; ++i) order.push_back(block.fibres[i].get());
-  std::shuffle(order.begin(), order.end(), block.random);
-  for (std::size_t left = threads; left > 0;) {
+  for (std::size_t i = 0; i < threads; ++i) block->order.push_back(block->fibres[i].get());
+  std::shuffle(block->order.begin(), block->order.end(), randomness);
+}
+
+// Every thread that can runs until it waits. Whether there was one.
+bool run_threads() {
+  bool moved = false;
+  for (Fibre* fibre : block->order) {
+    if (!fibre->can_run()) continue;
+    block->current = fibre;
+    threadIdx = fibre->index;
+    espalier_switch_stack(&block->scheduler, fibre->top);
+    moved = true;
+    if (fibre->done) --block->left;
+    if (block->failure) std::rethrow_exception(std::exchange(block->failure, nullptr));
+  }
+  return moved;
+}
+
+// Blocks [0, count), in turn.
+void run_blocks(unsigned count) {
+  const auto ended = [&] {
+    return std::all_of(blocks.begin(), blocks.begin() + count, [](const auto& one) { return one->left == 0; });
+  };
+  while (!ended()) {
     bool moved = false;
-    for (Fibre* fibre : order) {
-      if (!fibre->can_run()) continue;
-      block.current = fibre;
-      threadIdx = fibre->index;
-      espalier_switch_stack(&block.scheduler, fibre->top);
-      moved = true;
-      if (fibre->done) --left;
-      if (block.failure) std::rethrow_exception(std::exchange(block.failure, nullptr));
+    for (unsigned i = 0; i < count; ++i) {
+      choose_block(i);
+      while (run_threads()) moved = true;
     }
-    if (!moved && !make_copies_of_many())
-      throw std::logic_error("cuda on the host: threads of a block wait for each other for ever");
+    for (unsigned i = 0; i < count && !moved; ++i) {
+      choose_block(i);
+      moved = make_copies_of_many();
+    }
+    if (!moved) throw std::logic_error("cuda on the host: threads wait for each other for ever");
   }
 }
 
 // Those of the current thread up to a group.
 void make_multiplications(int last_group) {
-  std::erase_if(block.current->multiplications, [&](const Multiplication& one) {
+  std::erase_if(block->current->multiplications, [&](const Multiplication& one) {
     if (one.group > last_group) return false;
     one.make();
     return true;
@@ -297,45 +338,61 @@ void make_multiplications(int last_group) {
 
 }  // namespace
 
-void run_grid(dim3 grid, dim3 threads, SharedBytes shared, const std::function<void()>& thread) {
-  const std::size_t shared_bytes = shared.wanted;
-  if (shared_bytes > shared.most)
-    throw std::logic_error("cuda on the host: " + std::to_string(shared_bytes) +
-                           " bytes of shared memory, a block has at most " + std::to_string(shared.most));
-  gridDim = grid;
-  blockDim = threads;
-  block.body = &thread;
-  if (shared_bytes > block.shared_bytes) {
-    block.shared.reset(new std::max_align_t[shared_bytes / sizeof(std::max_align_t) + 1]);
-    block.shared_bytes = shared_bytes;
-  }
-  for (unsigned z = 0; z < grid.z; ++z)
-    for (unsigned y = 0; y < grid.y; ++y)
-      for (unsigned x = 0; x < grid.x; ++x) {
-        blockIdx = {x, y, z};
-        if (block.shared) std::memset(block.shared.get(), 0xff, shared_bytes);  // NaN
-        run_block(std::size_t{threads.x} * threads.y);
+void run_grid(const Grid& grid, const std::function<void()>& thread) {
+  const dim3 all = grid.blocks;
+  if (grid.shared.wanted > grid.shared.most)
+    throw std::logic_error("cuda on the host: " + std::to_string(grid.shared.wanted) +
+                           " bytes of shared memory, a block has at most " + std::to_string(grid.shared.most));
+  if (grid.cluster > 1 && grid.cluster != all.x * all.y * all.z)
+    throw std::logic_error("cuda on the host: a cluster that is not the whole grid");
+  gridDim = all;
+  blockDim = grid.threads;
+  while (blocks.size() < grid.cluster) blocks.push_back(std::make_unique<RunningBlock>());
+  cluster = {};
+  unsigned begun = 0;
+  for (unsigned z = 0; z < all.z; ++z)
+    for (unsigned y = 0; y < all.y; ++y)
+      for (unsigned x = 0; x < all.x; ++x) {
+        choose_block(begun);
+        begin_block({x, y, z}, grid, thread);
+        if (++begun < grid.cluster) continue;
+        run_blocks(begun);
+        begun = 0;
       }
 }
 
 std::byte* dynamic_shared_memory() {
-  return reinterpret_cast<std::byte*>(block.shared.get());
+  return reinterpret_cast<std::byte*>(block->shared.get());
 }
 
 void barrier_of_block() {
-  meet(block.barrier, static_cast<int>(block.threads));
+  meet(block->barrier, static_cast<int>(block->threads));
 }
 
 void named_barrier(int id, int threads, bool waits) {
-  Barrier& barrier = block.named[id];
+  Barrier& barrier = block->named[id];
   if (waits)
     meet(barrier, threads);
   else
     barrier.arrive(threads);
 }
 
+void arrive_at_cluster() {
+  Fibre& self = *block->current;
+  if (std::exchange(self.at_cluster, true)) throw std::logic_error("cuda on the host: a thread arrives twice");
+  self.cluster_generation = cluster.generation;
+  cluster.arrive(static_cast<int>(gridDim.x * gridDim.y * gridDim.z * block->threads));
+}
+
+void wait_for_cluster() {
+  Fibre& self = *block->current;
+  if (!std::exchange(self.at_cluster, false))
+    throw std::logic_error("cuda on the host: a thread that did not arrive waits");
+  if (cluster.generation == self.cluster_generation) wait(cluster, self.cluster_generation);
+}
+
 const std::byte* exchange(const void* mine, std::size_t bytes) {
-  Fibre& self = *block.current;
+  Fibre& self = *block->current;
   Warp& warp = *self.warp;
   self.parity ^= 1;
   std::byte* const slots = warp.slots[self.parity];
@@ -345,19 +402,19 @@ const std::byte* exchange(const void* mine, std::size_t bytes) {
 }
 
 void begin_copy(void* to, const void* from, std::size_t bytes) {
-  Fibre& self = *block.current;
-  if (block.random() / 2 % 2 == 0)
+  Fibre& self = *block->current;
+  if (randomness() / 2 % 2 == 0)
     std::memcpy(to, from, bytes);
   else
     self.copies.push_back({to, from, bytes, self.copy_groups});
 }
 
 void end_copy_group() {
-  ++block.current->copy_groups;
+  ++block->current->copy_groups;
 }
 
 void wait_for_copy_groups(int left) {
-  Fibre& self = *block.current;
+  Fibre& self = *block->current;
   std::erase_if(self.copies, [&](const Copy& copy) {
     if (copy.group >= self.copy_groups - left) return false;
     std::memcpy(copy.to, copy.from, copy.bytes);
@@ -366,7 +423,7 @@ void wait_for_copy_groups(int left) {
 }
 
 void begin_multiplication(const QuadMultiplication& what, const LaneOfWeights* of_warp) {
-  Fibre& self = *block.current;
+  Fibre& self = *block->current;
   const int lane = static_cast<int>(self.index.x & 31u);
   Multiplication one{what, {}, lane % 4 * 2, self.multiplication_groups};
   for (int k = 0; k < 16; ++k)
@@ -375,15 +432,15 @@ void begin_multiplication(const QuadMultiplication& what, const LaneOfWeights* o
       one.weights[upper][k] = what.widen(static_cast<std::uint16_t>(k % 2 == 0 ? word : word >> 16));
     }
   self.multiplications.push_back(one);
-  if (block.random() / 2 % 2 == 0) make_multiplications(self.multiplication_groups);
+  if (randomness() / 2 % 2 == 0) make_multiplications(self.multiplication_groups);
 }
 
 void end_multiplication_group() {
-  ++block.current->multiplication_groups;
+  ++block->current->multiplication_groups;
 }
 
 void wait_for_multiplication_groups(int left) {
-  make_multiplications(block.current->multiplication_groups - left - 1);
+  make_multiplications(block->current->multiplication_groups - left - 1);
 }
 
 unsigned address_in_block(const void* shared) {
@@ -391,26 +448,30 @@ unsigned address_in_block(const void* shared) {
 }
 
 void begin_arrivals(const void* arrival) {
-  block.arrivals[arrival] = {};
+  block->arrivals[arrival] = {};
+}
+
+void end_arrivals(const void* arrival) {
+  if (block->arrivals.extract(arrival).empty()) throw std::logic_error("cuda on the host: no arrivals here");
 }
 
 void expect_bytes(const void* arrival, int bytes) {
-  Arrival& all = block.arrivals.at(arrival);
+  Arrival& all = block->arrivals.at(arrival);
   if (all.expected != 0) throw std::logic_error("cuda on the host: bytes are expected twice");
   all.expected = static_cast<std::size_t>(bytes);
   all.settle();
 }
 
 void begin_copy_of_many(void* to, const void* from, std::size_t bytes, const void* arrival) {
-  Arrival& all = block.arrivals.at(arrival);
-  if (block.random() / 2 % 2 == 0)
+  Arrival& all = block->arrivals.at(arrival);
+  if (randomness() / 2 % 2 == 0)
     all.make({to, from, bytes, 0});
   else
     all.copies.push_back({to, from, bytes, 0});
 }
 
 void wait_for_bytes(const void* arrival, int parity) {
-  Arrival& all = block.arrivals.at(arrival);
+  Arrival& all = block->arrivals.at(arrival);
   while (static_cast<int>(all.times.generation % 2) == parity) {
     const std::vector<Copy> copies = std::exchange(all.copies, {});
     for (const Copy& copy : copies) all.make(copy);

@@ -1,5 +1,6 @@
 // What the kernels of device/cuda use of CUDA, on a processor: every thread of a block is a fibre that runs until it
-// waits for the others, the blocks of a grid run one after the other, and a launch returns when it has finished. Slow,
+// waits for the others, the blocks of a grid run one after the other (those of a cluster in turn), and a launch returns
+// when it has finished. Slow,
 // and exact: the arithmetic is IEEE, as the kernels ask for it. Threads run in a shuffled order, so that a barrier that
 // is missing shows. One thread of the host at a time.
 #pragma once
@@ -60,12 +61,21 @@ namespace espalier::cuda_on_host {
 struct SharedBytes {
   std::size_t wanted, most;  // by a block, and that one can have
 };
+struct Grid {
+  dim3 blocks, threads;
+  SharedBytes shared;
+  unsigned cluster = 1;  // blocks that can meet: 1, or all of them
+};
 // Throws where a block wants more shared memory than it can have.
-void run_grid(dim3 grid, dim3 block, SharedBytes shared, const std::function<void()>& thread);
+void run_grid(const Grid& grid, const std::function<void()>& thread);
 std::byte* dynamic_shared_memory();
 void barrier_of_block();
 // Meets 64 or so threads of a block at barrier `id`; a thread that only arrives does not wait.
 void named_barrier(int id, int threads, bool waits);
+// The blocks of a cluster run in turn, each until all of its threads wait for the others. What is declared __shared__
+// they have in common, so none of it may be needed behind such a wait; dynamic shared memory is each one's own.
+void arrive_at_cluster();
+void wait_for_cluster();
 // A copy to shared memory happens at once or when somebody waits for it, by chance: what is read without waiting shows,
 // and so does what is overwritten while others still read it. Groups end as those of cp.async, and `left` of them may
 // be under way after the wait.
@@ -74,6 +84,7 @@ void end_copy_group();
 void wait_for_copy_groups(int left);
 // Copies that are waited for at an address (kernel.h).
 void begin_arrivals(const void* arrival);
+void end_arrivals(const void* arrival);
 void expect_bytes(const void* arrival, int bytes);
 void begin_copy_of_many(void* to, const void* from, std::size_t bytes, const void* arrival);
 void wait_for_bytes(const void* arrival, int parity);

@@ -12,6 +12,7 @@ namespace espalier {
 struct EmulatedCudaOptions {
   bool small_blocks = false;  // linears as on a card with little shared memory
   Activations activations = Activations::two_terms;
+  bool clusters = false;    // layers of small models by one cluster of blocks of threads
   int quads_from_rows = 9;  // from so many rows on, linears of bf16 and f16 weights by quads; 0: never
 };
 std::unique_ptr<Device> make_emulated_cuda_device(const EmulatedCudaOptions& options = {});
