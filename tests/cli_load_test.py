@@ -77,10 +77,43 @@ class Liar(http.server.BaseHTTPRequestHandler):
         pass
 
 
-def lying_server(answer):
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), type("Its", (Liar,), {"answer": answer}))
+class Burster(Liar):
+    """Answers in one burst, between a head and an end that come apart; behind the second prompt that disturbs, token by
+    token. Such a prompt, which wants one token, takes a while."""
+    disturbed = 0
+
+    def do_POST(self):
+        wanted = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["max_tokens"]
+        pieces = [self.event({"delta": {"content": "a"}})] * wanted
+        if wanted == 1:
+            type(self).disturbed += 1
+            time.sleep(0.2)
+        elif self.disturbed <= 2:
+            pieces = ["".join(pieces)]
+        end = self.event({"delta": {}, "finish_reason": "length"}) + "data: [DONE]\n\n"
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.end_headers()
+        for piece in (self.event({"delta": {"role": "assistant"}}), *pieces, end):
+            try:
+                self.wfile.write(piece.encode())
+            except OSError:  # the load has ended
+                return
+            time.sleep(0.005)
+
+    @staticmethod
+    def event(choice):
+        return "data: " + json.dumps({"choices": [{"index": 0, **choice}]}) + "\n\n"
+
+
+def serve_by(handler):
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     return server
+
+
+def lying_server(answer):
+    return serve_by(type("Its", (Liar,), {"answer": answer}))
 
 
 class Load(unittest.TestCase):
@@ -153,6 +186,16 @@ class Load(unittest.TestCase):
         self.assertEqual(interrupts["failed"], 0)
         self.assertGreaterEqual(interrupts["gaps_disturbed"]["between_events_ms"]["count"], 5)
         self.assertAlmostEqual(interrupts["prompt_tokens"], 250, delta=100)
+
+    def test_answers_in_one_burst_are_no_disturbed_gaps(self):
+        server = serve_by(Burster)
+        result = bench("--url", f"http://127.0.0.1:{server.server_port}", "--interrupt", "50", "--gaps", "5", "--users", "1",
+                       "-n", "6", "--json", "-")
+        server.shutdown()
+        server.server_close()
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        interrupts = json.loads(result.stdout)["loads"][0]["figures"][0]["interrupts"]
+        self.assertGreaterEqual(interrupts["gaps_disturbed"]["between_events_ms"]["count"], 5)
 
     def test_an_interrupt_keeps_what_was_measured(self):
         process = subprocess.Popen([str(ESPALIER), "bench", "serve", "--url", self.server.url, "--api-key", KEY, "--users",

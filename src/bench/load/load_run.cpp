@@ -17,22 +17,28 @@ constexpr std::uint64_t kInterruptNumbers = 900'000;  // where those that distur
 constexpr auto kCalm = std::chrono::seconds(2);       // before the first prompt that disturbs, and between two
 constexpr std::size_t kMostInterrupts = 100;
 
-// A request while it is under way; on_moment is told of events that are not of the same moment.
+// Moments of an answer that may have no text: its head, its end, and what comes before the first gap.
+constexpr int kMomentsWithoutGap = 3;
+
+// A request while it is under way; on_moment is told of events that are not of the same moment, and the how many-th it
+// is.
 struct LiveAnswer {
+  using OnMoment = std::function<void(int number)>;
   TimedStream heard = {};
   EventStream events;
   double now = 0;
 
-  explicit LiveAnswer(std::function<void()> on_moment)
+  explicit LiveAnswer(OnMoment on_moment)
       : events([this, on_moment = std::move(on_moment)](std::string data) {
           heard.events.push_back({now, std::move(data)});
           if (!on_moment || now - moment_ < kSameMoment) return;
           moment_ = now;
-          on_moment();
+          on_moment(++moments_);
         }) {}
 
  private:
   double moment_ = -kSameMoment;
+  int moments_ = 0;
 };
 
 class Loader {
@@ -59,7 +65,7 @@ class Loader {
 
   std::optional<AnswerRecord> run_once(const LoadPrompt& prompt, std::int64_t tokens) {
     begin_ = LoadClock::now();
-    const Live live = std::make_shared<LiveAnswer>(std::function<void()>());
+    const Live live = std::make_shared<LiveAnswer>(LiveAnswer::OnMoment());
     ask(live, prompt, tokens, [] {});
     if (!client_.run(cancelled_)) return std::nullopt;
     return read_answer(live->heard);
@@ -108,7 +114,8 @@ class Loader {
   void next_request(std::int64_t count) {
     if (!wants_more(count)) return;
     const LoadPrompt prompt = next_prompt();
-    const Live live = std::make_shared<LiveAnswer>(disturbs() ? [this] { heard_moment(); } : std::function<void()>());
+    const Live live = std::make_shared<LiveAnswer>(disturbs() ? [this](int number) { heard_moment(number); }
+                                                              : LiveAnswer::OnMoment());
     answers_.push_back(live);
     ask(live, prompt, settings_.tokens, [this, live, count] {
       // Whoever was refused does not knock again at once: a server that is full would be asked thousands of times.
@@ -135,7 +142,7 @@ class Loader {
   // A request counts from when it was due, however late the client is.
   void arrive(double due) {
     const LoadPrompt prompt = next_prompt();
-    const Live live = std::make_shared<LiveAnswer>(std::function<void()>());
+    const Live live = std::make_shared<LiveAnswer>(LiveAnswer::OnMoment());
     answers_.push_back(live);
     ask(live, prompt, settings_.tokens, [] {});
     live->heard.sent = due;
@@ -145,9 +152,9 @@ class Loader {
 
   bool disturbs() const { return settings_.interrupt_tokens > 0; }
 
-  // Of one of the users. The first prompt comes when all of them have been decoding for a while.
-  void heard_moment() {
-    if (disturbing_) ++gaps_;
+  // Of an answer of one of the users. The first prompt comes when all of them have been decoding for a while.
+  void heard_moment(int number) {
+    if (disturbing_ && number > kMomentsWithoutGap) ++gaps_;
     const auto decodes = [](const Live& live) { return live->heard.events.size() > 2; };
     if (planned_ || std::ranges::count_if(answers_, decodes) < job_.shape.users) return;
     planned_ = true;
@@ -156,12 +163,12 @@ class Loader {
 
   void disturb() {
     const std::uint64_t number = job_.number * kLoadNumbers + kInterruptNumbers + interrupts_.size();
-    const Live live = std::make_shared<LiveAnswer>(std::function<void()>());
+    const Live live = std::make_shared<LiveAnswer>(LiveAnswer::OnMoment());
     interrupts_.push_back(live);
     disturbing_ = true;
     ask(live, job_.prompts.long_prompt(number, settings_.interrupt_characters, job_.server), 1, [this, live] {
       disturbing_ = false;
-      const bool enough = gaps_ > settings_.interrupt_gaps + 2 * job_.shape.users;
+      const bool enough = gaps_ >= settings_.interrupt_gaps;
       const bool futile = !live->heard.problem.empty() || live->heard.status != 200;
       if (enough || futile || interrupts_.size() == kMostInterrupts)
         end();
