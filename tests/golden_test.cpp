@@ -96,8 +96,9 @@ INSTANTIATE_TEST_SUITE_P(Tiny, GgufBits, ::testing::Values("llama2", "qwen2", "q
 // frequency grows with the position and would hide others, so frequencies are compared by themselves, and the logits
 // are computed with those of transformers.
 struct LongCase {
-  std::string name;   // of the golden
-  std::string model;  // under tests/data/tiny
+  std::string name;         // of the golden
+  std::string model;        // under tests/data/tiny
+  std::int64_t window = 0;  // instead of the model's; 0: its own
 };
 void PrintTo(const LongCase& test, std::ostream* out) {
   *out << test.model << ", golden " << test.name;
@@ -112,8 +113,10 @@ class LongGolden : public ::testing::TestWithParam<LongCase> {
   std::filesystem::path path() const { return data_path("tiny/" + GetParam().model); }
 
   Transformer load(Device& device) const {
-    return load_changed(device, path(), WeightMode::stored,
-                        [this](ModelConfig& config) { config.inverse_frequencies = golden("frequencies"); });
+    return load_changed(device, path(), WeightMode::stored, [this](ModelConfig& config) {
+      config.inverse_frequencies = golden("frequencies");
+      if (GetParam().window != 0) config.sliding_window = GetParam().window;
+    });
   }
 
   // The first `length` tokens in steps of many sizes.
@@ -130,7 +133,7 @@ class LongGolden : public ::testing::TestWithParam<LongCase> {
     const float largest = largest_difference(run.logits, expected);
     const float bound = golden("bound")[0];
     EXPECT_LE(largest, bound);
-    std::cout << GetParam().model << ": " << positions.size() << " positions below " << length << " differ by "
+    std::cout << GetParam().name << ": " << positions.size() << " positions below " << length << " differ by "
               << largest << " (bound " << bound << ")\n";
   }
 
@@ -151,12 +154,15 @@ TEST_P(LongGolden, LogitsUpToPosition4095EqualTransformersOnTheCpuDevice) {
 }
 
 const LongCase kLongCases[] = {
-    {"llama2", "llama2"},   {"llama3", "llama3"},   {"llama3", "llama3.gguf"},  // its scaling comes from divisors
-    {"mistral", "mistral"}, {"smollm2", "smollm2"}, {"qwen2", "qwen2"},
-    {"qwen3", "qwen3"},     {"pangu1b", "pangu1b"}, {"pangu7b", "pangu7b"},
+    {"llama2", "llama2"},      {"llama3", "llama3"},
+    {"llama3", "llama3.gguf"},                                    // its scaling comes from divisors
+    {"mistral", "mistral"},    {"mistral_wide", "mistral", 300},  // a window of three blocks of the KV cache
+    {"smollm2", "smollm2"},    {"qwen2", "qwen2"},
+    {"qwen3", "qwen3"},        {"pangu1b", "pangu1b"},
+    {"pangu7b", "pangu7b"},
 };
 INSTANTIATE_TEST_SUITE_P(Tiny, LongGolden, ::testing::ValuesIn(kLongCases), [](const auto& info) {
-  return info.param.model == info.param.name ? info.param.name : info.param.name + "_gguf";
+  return info.param.model.ends_with(".gguf") ? info.param.name + "_gguf" : info.param.name;
 });
 
 // The most likely porting mistake: a Qwen2-style path has no bias there.
