@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstring>
 #include <functional>
@@ -220,9 +221,10 @@ class LayersOnDevice {
 
 void check(Device& device, const Model& model, DType type) {
   const auto reference = make_reference_device(16);
-  for (const auto& [rows, context] : std::vector<std::pair<std::int64_t, std::int64_t>>{{1, 128}, {3, 300}, {1, 40}}) {
-    const std::vector<float> mine = LayersOnDevice(device, model, type, 1, rows, context).bits(),
-                             right = LayersOnDevice(*reference, model, type, 1, rows, context).bits();
+  for (const auto& [rows, context, layers] :
+       std::vector<std::array<std::int64_t, 3>>{{1, 128, model.layers}, {3, 300, 2}, {9, 40, 2}}) {
+    const std::vector<float> mine = LayersOnDevice(device, model, type, layers, rows, context).bits(),
+                             right = LayersOnDevice(*reference, model, type, layers, rows, context).bits();
     std::size_t differ = 0, finite = 0;
     for (std::size_t i = 0; i < mine.size(); ++i) {
       differ += std::memcmp(&mine[i], &right[i], 4) != 0 ? 1 : 0;

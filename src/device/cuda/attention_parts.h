@@ -62,12 +62,13 @@ inline AttentionLeft attention_left(Queue queue, const AttentionCall& call, cons
           kMostHeads};
 }
 
+inline constexpr int kAttentionBlocks = 2;  // of threads, that a multiprocessor can have at once
+
 // As few heads a share as leave no of `processors` multiprocessors with more than it can have at once.
 inline int heads_at_once(int processors, const AttentionCall& call) {
-  constexpr std::int64_t kAtOnce = 2;  // blocks of a multiprocessor
   const std::int64_t each = call.rows * call.kv_heads * most_tiles(call);
   for (int heads = 1; heads < kMostHeads; ++heads)
-    if (each * shares_of(call, heads) <= kAtOnce * processors) return heads;
+    if (each * shares_of(call, heads) <= kAttentionBlocks * processors) return heads;
   return kMostHeads;
 }
 

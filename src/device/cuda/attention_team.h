@@ -10,7 +10,6 @@
 
 namespace espalier::cuda {
 
-inline constexpr int kMostTeams = 2;     // of a block of threads
 inline constexpr int kTilesAtOnce = 16;  // that are on their way when they are added up
 
 // Two neighbouring elements of a head, by one lane of a warp that has 64 of them.
@@ -103,16 +102,16 @@ class Team {
 
   // The threads of this team only.
   __device__ void meet() const { wait_at(barrier_, Tile::kThreads); }
-  // Whether this team is the last of `teams` that arrive here (last_block.h).
+  // Whether this team, the only one of its block of threads, is the last of `teams` that arrive here (last_block.h).
   __device__ bool arrives_last(std::int32_t* arrived, int teams) const {
-    __shared__ int last[kMostTeams];
+    __shared__ bool last;
     meet();
     if (thread_ == 0) {
-      last[barrier_ - 1] = count_in_order(arrived) + 1 == teams ? 1 : 0;
-      if (last[barrier_ - 1] != 0) *arrived = 0;
+      last = count_in_order(arrived) + 1 == teams;
+      if (last) *arrived = 0;
     }
     meet();
-    return last[barrier_ - 1] != 0;
+    return last;
   }
 
   // Whether this warp has outputs, and which of them this lane has.

@@ -22,18 +22,17 @@ constexpr int kDim = 64;
 using KvElement = F16Element;
 using Tile = StagedTile<KvElement, kDim>;
 
-constexpr int kTeams = 2;
-constexpr int kThreads = kTeams * Tile::kThreads, kWarps = kThreads / kWarp;
-static_assert(kTeams <= kMostTeams);
+// One team of attention, and as many warps as linears of one tile want.
+constexpr int kWarps = 12, kThreads = kWarps * kWarp;
+static_assert(kWarps >= Tile::kWarps);
 
 constexpr int kMostRows = 2 * kRowTile;
 constexpr std::int64_t kMostColumns = 4096;         // of a row that every block norms for itself
-constexpr std::int64_t kMostWeightBytes = 2 << 20;  // of a linear that a few multiprocessors can fetch
+constexpr std::int64_t kMostWeightBytes = 4 << 20;  // of a linear that a few multiprocessors can fetch
 constexpr std::int64_t kMostTiles = 24;             // of a row's attention, likewise
 constexpr std::size_t kFewestOps = 6;               // that are worth a cluster
 
-// --- the list of ops
-// --------------------------------------------------------------------------------------------------
+// --- the list of ops -------------------------------------------------------------------------------------------------
 enum class Kind : int { norm, linear, rotate, attention, swiglu };
 struct alignas(16) Head {
   Kind kind;
@@ -43,7 +42,11 @@ struct AttentionShare {
   AttentionCall call;
   AttentionLeft left;
 };
+#ifdef ESPALIER_CUDA_EMULATED
+constexpr int kListBytes = 2 << 10;  // so that tests have lists that are cut
+#else
 constexpr int kListBytes = 31 << 10;  // a kernel's arguments may have a little more
+#endif
 struct alignas(16) OpList {
   int count;
   alignas(16) unsigned char bytes[kListBytes];
@@ -77,15 +80,19 @@ class ListBuilder {
   int used_ = 0;
 };
 
-// --- the kernel
-// ------------------------------------------------------------------------------------------------------- How a block
-// of threads has its share of a linear: fewer warps than there are, because each has a barrier of its own.
+// --- the kernel ------------------------------------------------------------------------------------------------------
+// How a block of threads has its share of a linear: of two tiles with half of its warps, since each has a barrier of
+// its own for each tile.
 template <DType tag, int column_count, int tile_count>
 struct ClusterRows {
   using Call = BlockLinear;
   static constexpr bool kEndsKernel = false;
   static constexpr int kFirstBarrier = 1;
-  __device__ static void wait_for_rows() { wait_for_cluster(); }
+  __device__ static void begin() { let_copies_see_shared_memory(); }
+  __device__ static void wait_for_rows() {
+    wait_for_cluster();
+    let_copies_see_memory();
+  }
 
   static constexpr DType type = tag;
   static constexpr int columns = column_count, tiles = tile_count;
@@ -126,58 +133,66 @@ __device__ void run(const BlockLinear& call) {
 // Where rows are fewer than blocks, several blocks share one.
 __device__ void run(const NormQuantised& call) {
   const int rows = static_cast<int>(call.y.rows), shares = blocks() / rows < 1 ? 1 : blocks() / rows;
-  const int r = own_block() % rows, share = own_block() / rows;
-  const NormShare first(call, r, share, shares);
-  wait_for_cluster();
-  if (share >= shares) return;
-  first.compute();
-  for (int next = r + blocks(); shares == 1 && next < rows; next += blocks()) {
-    __syncthreads();
-    NormShare(call, next, 0, 1).compute();
+  const int own = own_block() % rows, share = own_block() / rows;
+  if (share >= shares) return wait_for_cluster();
+#pragma unroll 1
+  for (int r = own; r < rows; r += blocks()) {
+    const NormShare of_row(call, r, share, shares);
+    if (r == own)
+      wait_for_cluster();
+    else
+      __syncthreads();
+    of_row.compute();
   }
+}
+
+// Blocks and items lie in a row; each goes to a warp of another block of threads than the one before it.
+__device__ int first_unit() {
+  return own_block() + blocks() * own_warp();
 }
 
 __device__ void run(const SwigluQuantised& call) {
   wait_for_cluster();
-  const std::int64_t units = call.y.rows * call.quantised.blocks;
-  for (std::int64_t unit = own_block() * kWarps + own_warp(); unit < units; unit += blocks() * kWarps)
-    swiglu_block(call, unit / call.quantised.blocks, unit % call.quantised.blocks);
+  const int row_blocks = static_cast<int>(call.quantised.blocks), units = static_cast<int>(call.y.rows) * row_blocks;
+  for (int unit = first_unit(); unit < units; unit += blocks() * kWarps)
+    swiglu_block(call, unit / row_blocks, unit % row_blocks);
 }
 
 __device__ void run(const RotateAndWrite& call) {
   const auto items = static_cast<int>(rotated_items(call)), all = items * static_cast<int>(call.rows);
-  const int first = own_block() * kThreads + static_cast<int>(threadIdx.x), step = blocks() * kThreads;
+  const int first = first_unit() * kWarp + static_cast<int>(threadIdx.x) % kWarp, step = blocks() * kThreads;
   const int there = first < all ? first : 0;
   RotatedElements<KvElement> elements(call, there / items, there % items);
   wait_for_cluster();
+#pragma unroll 1
   for (int item = first; item < all; item += step) {
     if (item != first) elements = {call, item / items, item % items};
     elements.compute(call);
   }
 }
 
-// A unit is a tile of a row for a share of heads; a team goes from unit to unit.
+// A unit is a tile of a row for a share of heads. The team of a block goes from unit to unit.
 __device__ void run(const AttentionShare& op) {
   const AttentionCall& call = op.call;
   const AttentionLeft& left = op.left;
   const int shares = static_cast<int>(call.kv_heads) * shares_of(call, left.heads_at_once);
-  const int units = static_cast<int>(call.rows) * shares * left.most_tiles, team = own_warp() / Tile::kWarps;
-  const int own = own_block() + blocks() * team;
-  if (own >= units) wait_for_cluster();
-  for (int unit = own; unit < units; unit += blocks() * kTeams) {
+  const int units = static_cast<int>(call.rows) * shares * left.most_tiles;
+  if (own_warp() >= Tile::kWarps || own_block() >= units) return wait_for_cluster();
+#pragma unroll 1
+  for (int unit = own_block(); unit < units; unit += blocks()) {
     const int of_row = unit / left.most_tiles;
-    Team<KvElement, kDim> of_unit(call, left, {unit % left.most_tiles, of_row % shares, of_row / shares, team});
-    if (unit != own) of_unit.meet();
-    of_unit.prepare();
-    if (unit == own) wait_for_cluster();
-    if (!of_unit.works()) continue;
-    of_unit.compute();
-    if (of_unit.tiles() <= 1) {
-      of_unit.meet();
-      of_unit.finish_here();
+    Team<KvElement, kDim> team(call, left, {unit % left.most_tiles, of_row % shares, of_row / shares, 0});
+    if (unit != own_block()) team.meet();
+    team.prepare();
+    if (unit == own_block()) wait_for_cluster();
+    if (!team.works()) continue;
+    team.compute();
+    if (team.tiles() <= 1) {
+      team.meet();
+      team.finish_here();
     } else {
-      of_unit.leave_tile();
-      if (of_unit.arrives_last(left.arrived + of_row, of_unit.tiles())) of_unit.finish_all();
+      team.leave_tile();
+      if (team.arrives_last(left.arrived + of_row, team.tiles())) team.finish_all();
     }
   }
 }
@@ -204,7 +219,6 @@ __global__ void __launch_bounds__(kThreads, 1) cluster_kernel(const __grid_const
       const Head head = *reinterpret_cast<const Head*>(at);
       run<Shape>(head.kind, at + sizeof(Head));
       at += head.bytes;
-      __syncthreads();  // what comes next is fetched into the memory that this one read
       arrive_at_cluster();
     }
     wait_for_cluster();
@@ -215,12 +229,10 @@ __global__ void __launch_bounds__(kThreads, 1) cluster_kernel(const __grid_const
 
 template <typename Shape>
 constexpr std::size_t shared_bytes() {
-  constexpr int kOfTeams = kTeams * Tile::kBytes;
-  return Shape::kBytes < kOfTeams ? kOfTeams : Shape::kBytes;
+  return Shape::kBytes < Tile::kBytes ? Tile::kBytes : Shape::kBytes;
 }
 
-// --- the host's part
-// --------------------------------------------------------------------------------------------------
+// --- the host's part -------------------------------------------------------------------------------------------------
 template <typename Shape>
 class ClusterLaunches {
  public:
@@ -247,7 +259,7 @@ class ClusterLaunches {
   void add(const LinearOp& op) { append(Kind::linear, block_linear(op.parts, op.count, op.quantised)); }
   void add(const AttentionOp& op) {
     AttentionLeft left = attention_left(queue_, op.call, op.scratch, op.forms);
-    left.heads_at_once = heads_at_once(queue_.cluster, op.call);
+    left.heads_at_once = heads_at_once(queue_.cluster / kAttentionBlocks, op.call);
     append(Kind::attention, AttentionShare{op.call, left});
   }
   template <typename Call>
@@ -278,8 +290,7 @@ bool is_known(DType type) {
   return type == DType::q4_1 || type == DType::q8_0;
 }
 
-// --- what a cluster can do
-// --------------------------------------------------------------------------------------------
+// --- what a cluster can do -------------------------------------------------------------------------------------------
 struct Wanted {
   std::int64_t rows;
   DType type = DType::f32;  // of weights; f32: none

@@ -1,7 +1,7 @@
-// The ops of a small model's layers by one cluster of blocks of threads, in one kernel, where between two kernels there
-// would be a wait as long as an op takes. Ops of a step are held until one comes that a cluster cannot do; those that
-// were held are then one launch, or, where they are too few for that, as many as they are. Every op is computed and
-// stored as it is by itself.
+// The ops of a small model's layers by one cluster of blocks of threads, in one kernel, because kernels of their own
+// spend a good part of their time on waiting for each other. Ops of a step are held until one comes that a cluster
+// cannot do; those that were held are then one launch, or, where they are too few for that, as many as they are. Every
+// op is computed and stored as it is by itself.
 #pragma once
 
 #include <algorithm>

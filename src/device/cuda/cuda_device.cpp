@@ -44,12 +44,17 @@ int quads_from(const Options& options, const DeviceInfo& gpu) {
   return there && options.quads_from_rows > 0 ? std::max(options.quads_from_rows, 2) : 0;
 }
 
-// Blocks of threads; 0 where the GPU, or the code for it, knows no clusters. From CUDA 12.1 on a driver knows arguments
+// Blocks of threads; 0 where none are wanted. From CUDA 12.1 on a driver knows arguments
 // of a kernel that are as long as a list of ops.
 int cluster_of(const Options& options, const DeviceInfo& gpu) {
   const LaunchFacts facts = launch_facts(gpu);
-  const bool there = options.clusters && !options.small_blocks && has_large_blocks(facts) && facts.driver >= 12010;
-  return there ? cluster_blocks() : 0;
+  if (!options.clusters) return 0;
+  const bool known = !options.small_blocks && has_large_blocks(facts) && facts.driver >= 12010;
+  const int blocks = known ? cluster_blocks() : 0;
+  if (blocks == 0)
+    device_error("CUDA: GPU {}, {}: expected one that gathers {} blocks of threads", gpu.index, gpu.name,
+                 kClusterBlocks);
+  return blocks;
 }
 
 // Kernels take rows in tiles of eight, so that rows which fill one cost little; and with more rows than the last of

@@ -96,8 +96,11 @@ void wait_for_copies() {
 }
 
 inline void arrive_at_cluster() {
+  __syncthreads();
   cuda_on_host::arrive_at_cluster();
 }
+inline void let_copies_see_shared_memory() {}
+inline void let_copies_see_memory() {}
 inline void wait_for_cluster() {
   cuda_on_host::wait_for_cluster();
 }
@@ -272,16 +275,32 @@ __device__ inline void wait_at(int barrier, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
-// The blocks of a cluster meet: a thread arrives, and sees when it has waited what the others of all blocks had done
-// when they arrived. Copies of many bytes see it too.
+// The blocks of a cluster meet: all threads of a block arrive together, and see when they have waited what those of all
+// blocks had done when they arrived. One thread, which has met the others of its block, makes that known for all of it.
 __device__ inline void arrive_at_cluster() {
+  __syncthreads();
 #if __CUDA_ARCH__ >= 900
-  asm volatile("fence.proxy.async;\nbarrier.cluster.arrive.release;" ::: "memory");
+  if (threadIdx.x + 1 == blockDim.x)
+    asm volatile("barrier.cluster.arrive.release;" ::: "memory");
+  else
+    asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
 #endif
 }
 __device__ inline void wait_for_cluster() {
 #if __CUDA_ARCH__ >= 900
-  asm volatile("barrier.cluster.wait.acquire;\nfence.proxy.async;" ::: "memory");
+  asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
+#endif
+}
+// Copies of many bytes that this thread asks for from here on see what it sees; to shared memory, they come behind what
+// was read and written there.
+__device__ inline void let_copies_see_shared_memory() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+__device__ inline void let_copies_see_memory() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("fence.proxy.async.global;" ::: "memory");
 #endif
 }
 

@@ -169,7 +169,8 @@ struct AttentionCall {
   AttentionTables tables;
   std::int64_t rows = 0, heads = 0, kv_heads = 0, dim = 0, block_size = 0;
   float scale = 1;
-  // Not null: of keys and values, the two kernels ahead write these slots, `fresh_count` of them, and no others.
+  // Not null: of keys and values, the two kernels ahead write these slots, `fresh_count` of them, and no others. (No
+  // two layers share keys and values.)
   const std::int32_t* fresh = nullptr;
   std::int64_t fresh_count = 0;
 };

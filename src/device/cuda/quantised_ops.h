@@ -50,7 +50,7 @@ class NormShare {
       : call_(call),
         r_(r),
         lane_(static_cast<int>(threadIdx.x % kWarp)),
-        first_(share * (blockDim.x / kWarp) + threadIdx.x / kWarp),
+        first_(share + shares * (threadIdx.x / kWarp)),
         step_(shares * (blockDim.x / kWarp)),
         // On its way while others still work.
         first_weight_(first_ < call.quantised.blocks ? call.w[first_ * kBlock + lane_] : 0.0f) {}

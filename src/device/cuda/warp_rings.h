@@ -18,7 +18,8 @@ namespace espalier::cuda {
 struct KernelOfItsOwn {
   static constexpr bool kEndsKernel = true;
   static constexpr int kFirstBarrier = 0;  // of those by which warps hand on sums
-  // Until the rows are there.
+  // Before anything is fetched; and until the rows are there.
+  __device__ static void begin() {}
   __device__ static void wait_for_rows() { wait_for_earlier_kernels(); }
 };
 
@@ -172,6 +173,7 @@ template <typename Shape, typename Take>
 __device__ void go_through(const typename Shape::Call& call, Walk<Shape> walk, int next_group, int warp, int lane,
                            Take take) {
   constexpr int step = Shape::relay;
+  Shape::begin();
   std::conditional_t<Shape::small, RingOfPieces<Shape>, RingOfSlots<Shape>> ring(call, warp, lane);
   Walk<Shape> ahead = walk;
 #pragma unroll 1
