@@ -5,8 +5,7 @@
 #include <memory>
 
 #include "base/error.h"
-#include "format/gguf.h"
-#include "format/safetensors.h"
+#include "format/tensor_info.h"
 
 namespace espalier {
 namespace {
@@ -27,9 +26,7 @@ std::int64_t peak_memory() {
 }
 
 std::int64_t weight_bytes(const std::filesystem::path& path) {
-  const bool folder = std::filesystem::is_directory(path);
-  const std::unique_ptr<TensorSource> source =
-      folder ? std::unique_ptr<TensorSource>(std::make_unique<Safetensors>(path)) : std::make_unique<Gguf>(path);
+  const std::unique_ptr<TensorSource> source = open_tensors(path);
   std::int64_t bytes = 0;
   for (const TensorInfo& tensor : source->tensors()) bytes += static_cast<std::int64_t>(tensor.bytes.size());
   return bytes;

@@ -10,8 +10,7 @@
 #include "engine/answer_json.h"
 #include "engine/device_list.h"
 #include "engine/model_facts.h"
-#include "format/gguf.h"
-#include "format/safetensors.h"
+#include "format/tensor_info.h"
 
 namespace espalier {
 namespace {
@@ -46,9 +45,7 @@ int run_inspect(const InspectFlags& flags) {
   if (flags.file && !flags.engine.model.empty()) throw InputError("FILE and --model: expected only one of them");
   if (flags.file && flags.file->empty()) throw InputError("FILE: expected a file or a folder, got nothing");
   const std::filesystem::path path = find_model(flags.file.value_or(flags.engine.model), process_places());
-  const bool folder = std::filesystem::is_directory(path);
-  const std::unique_ptr<TensorSource> source =
-      folder ? std::unique_ptr<TensorSource>(std::make_unique<Safetensors>(path)) : std::make_unique<Gguf>(path);
+  const std::unique_ptr<TensorSource> source = open_tensors(path);
   print_object(describe_model(path, *source), flags.json);
   if (flags.verbose && !flags.json) print(tensors_text(*source));
   flush_output();

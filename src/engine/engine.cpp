@@ -35,11 +35,6 @@ Listener* silent_listener() {
   return &silent;
 }
 
-std::unique_ptr<TensorSource> open_tensors(const std::filesystem::path& path) {
-  if (std::filesystem::is_directory(path)) return std::make_unique<Safetensors>(path);
-  return std::make_unique<Gguf>(path);
-}
-
 // As the files have them. What is wrong with one is told when it is opened.
 std::int64_t bytes_beside(const OpenEngine& engine, const EngineOptions& options) {
   std::int64_t given = 0, trained = 0;
@@ -166,6 +161,11 @@ std::filesystem::path find_model(const std::string& given, const Places& places)
   }
   if (const auto found = places.find(kDefaultModel)) return *found;
   input_error("the default model {} is not there: run `make model`, or give --model PATH", kDefaultModel);
+}
+
+std::unique_ptr<TensorSource> open_tensors(const std::filesystem::path& path) {
+  if (std::filesystem::is_directory(path)) return std::make_unique<Safetensors>(path);
+  return std::make_unique<Gguf>(path);
 }
 
 int thread_count(int wanted) {

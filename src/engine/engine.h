@@ -19,6 +19,7 @@
 #include "engine/listener.h"
 #include "engine/modes.h"
 #include "engine/places.h"
+#include "format/tensor_info.h"
 #include "model/transformer.h"
 #include "text/model_text.h"
 
@@ -68,6 +69,9 @@ OpenEngine open_engine(const EngineOptions& options, Listener* listener = nullpt
 
 // The model that is meant: the one given, else the default one. Throws InputError saying what to do when it is absent.
 std::filesystem::path find_model(const std::string& given, const Places& places);
+
+// The tensors of a model: of a GGUF file, or of a Hugging Face folder's safetensors. Throws InputError.
+std::unique_ptr<TensorSource> open_tensors(const std::filesystem::path& path);
 
 // The number of threads that is meant: 0 is one per core.
 int thread_count(int wanted);
