@@ -1,12 +1,8 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "base/json_field.h"
-#include "base/json_text.h"
-#include "base/mapped_file.h"
 #include "cli/commands.h"
 #include "cli/draft_flags.h"
 #include "cli/environment.h"
@@ -18,6 +14,7 @@
 #include "cli/screen.h"
 #include "cli/suite_flags.h"
 #include "eval/evaluation.h"
+#include "experiments/run_beginning.h"
 #include "experiments/suite.h"
 
 namespace espalier {
@@ -39,47 +36,14 @@ struct EvalFlags {
   }
 };
 
-// How a run or a suite was begun.
-struct Beginning {
-  std::vector<std::string> words = {};  // behind the program's name
-  std::string directory = {};           // empty: not known
-};
-
-Beginning beginning_of(const std::filesystem::path& folder) {
-  for (const char* name : {"manifest.json", "suite.json"}) {
-    const std::filesystem::path file = folder / name;
-    if (!std::filesystem::exists(file)) continue;
-    const nlohmann::json object = parse_json(read_text_file(file), file.string());
-    const JsonField record(object, file.string());
-    Beginning beginning;
-    if (const auto directory = record.find("directory")) beginning.directory = directory->string();
-    for (const JsonField& word : record.at("command").elements()) beginning.words.push_back(word.string());
-    if (beginning.words.size() < 3 || beginning.words[1] != "eval" || beginning.words[2] != "run")
-      input_error("{}: the command is none of eval run, expected --data or --suite", file.string());
-    beginning.words.erase(beginning.words.begin());
-    return beginning;
-  }
-  input_error("-o {}: neither manifest.json nor suite.json, expected a directory to resume", folder.string());
-}
-
-// Nobody else's record may let code run free.
-void check_unconfined(const std::vector<std::string>& then, const std::vector<std::string>& now) {
-  const auto asks = [](const std::string& word) { return word == "--execute-model-code=unconfined"; };
-  if (std::ranges::any_of(then, asks) && std::ranges::none_of(now, asks))
-    throw InputError(
-        "--resume: the suite ran code of answers unconfined, expected --execute-model-code=unconfined once more");
-}
-
 // A directory knows how it was begun: --resume -o DIR asks for that once more. What is said besides wins.
 void ask_as_before(CLI::App& app, const EvalRequest& request) {
   if (!request.resume || request.out.empty()) return;
   const std::string out = std::filesystem::absolute(request.out).string();
-  auto [words, directory] = beginning_of(out);
-  const std::vector<std::string> now = command_line();
-  check_unconfined(words, now);
-  words.insert(words.end(), now.begin() + std::min<std::ptrdiff_t>(3, std::ssize(now)), now.end());
-  words.insert(words.end(), {"-o", out});
+  const RunBeginning beginning = read_beginning(out);
+  std::vector<std::string> words = words_to_resume(beginning, command_line(), out);
   std::error_code error;
+  const std::string& directory = beginning.directory;
   if (!directory.empty()) std::filesystem::current_path(directory, error);  // its paths count from there
   if (error) input_error("{}: {}, expected the directory that the run was begun in", directory, error.message());
   std::ranges::reverse(words);
