@@ -32,8 +32,6 @@ struct Half {
   bool cancelled() const { return result.generated.finish_reason == FinishReason::cancelled; }
 };
 
-constexpr std::int64_t kAlternatives = 20;  // among which the other token is looked for
-
 class Comparison {
  public:
   Comparison(const CompareFlags& flags, const OpenEngine& engine, Drafting& drafting)
@@ -68,7 +66,8 @@ class Comparison {
     AnswerScreen screen(interrupt, !flags_.json);
     Half half;
     TextOptions text = flags_.text;
-    if (!engine_.device->row_independent()) text.generate.logprobs = std::max(text.generate.logprobs, kAlternatives);
+    if (!engine_.device->row_independent())
+      text.generate.logprobs = std::max(text.generate.logprobs, kComparedAlternatives);
     half.result = answering.speak(prompt, flags_.prompt.raw, text, screen.events());
     half.json = answer_json(
         half.result, {engine_, answering.decoder(), drafting ? drafting->name() : "none", flags_.text.generate.seed,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -9,6 +10,10 @@
 #include "session/session.h"
 
 namespace espalier {
+
+// Alternatives with each token of the answer without speculation, among which the other answer's token is looked for
+// where near-ties may be (GenerateOptions::logprobs).
+inline constexpr std::int64_t kComparedAlternatives = 20;
 
 // What the device promises of both.
 struct ComparedDevice {
@@ -18,7 +23,7 @@ struct ComparedDevice {
 
 class AnswerComparison {
  public:
-  // All of them must outlive this. Where near-ties may be, `plain` has log-probabilities to tell them by.
+  // All of them must outlive this. Where near-ties may be, `plain` has kComparedAlternatives to tell them by.
   AnswerComparison(const TextResult& plain, const TextResult& drafted, const Tokenizer& tokenizer,
                    ComparedDevice device)
       : plain_(plain), drafted_(drafted), tokenizer_(tokenizer), device_(device) {}
