@@ -1,8 +1,8 @@
 # One library per folder: espalier_library(NAME SOURCES ... LINKS ... TESTS ...).
-# LINKS is the folder's "may include" line of docs/architecture.md; TESTS become one program NAME_test; HEADERS are the
-# precompiled ones, where they are not those of other folders. espalier_test(NAME SOURCES ... LINKS ...) is a test program
-# without a library; SHARDS is into how many processes a long one is cut, SLOW a filter of its tests that only
-# `make test-slow` runs (under sanitizers none of them is left out).
+# LINKS are the folders that it includes, all and no others (tests/scripts_test.py), which docs/architecture.md has to allow;
+# TESTS become one program NAME_test; HEADERS are the precompiled ones, where they are not those of other folders.
+# espalier_test(NAME SOURCES ... LINKS ...) is a test program without a library; SHARDS is into how many processes a long
+# one is cut, SLOW a filter of its tests that only `make test-slow` runs (under sanitizers none of them is left out).
 #
 # Every test has a label: fast (`make test`) or slow (`make test-slow`). In the release build ctest knows the fast ones
 # twice: each by its name, for people, and under the label program the whole programs, which is what `make test` runs.

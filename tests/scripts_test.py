@@ -565,7 +565,7 @@ class Repository(unittest.TestCase):
         for target in ("demo", "build", "model", "test", "test-sanitizers", "test-slow", "test-fast", "test-arm", "test-includes", "test-tsan", "test-train", "bench", "fuzz", "format", "format-check"):
             self.assertIn(f"make {target} ", listed)
 
-    def test_what_a_folder_includes_is_in_its_LINKS(self):
+    def test_LINKS_are_what_a_folder_includes_and_no_more(self):
         src, links = ROOT / "src", {}
         for file in src.rglob("CMakeLists.txt"):
             folder = file.parent.relative_to(src).as_posix()
@@ -578,6 +578,7 @@ class Repository(unittest.TestCase):
         def owner(path):
             return next((folder for folder in map(str, pathlib.PurePosixPath(path).parents) if folder in links), None)
 
+        included = {folder: set() for folder in links}
         for file in sorted([*src.rglob("*.h"), *src.rglob("*.cpp")]):
             path = file.relative_to(src).as_posix()
             if file.stem.endswith("_test") or re.search("/(testing|conformance)/", path):
@@ -587,6 +588,9 @@ class Repository(unittest.TestCase):
                 other = owner(header)
                 if other not in (folder, None):
                     self.assertIn(other.replace("/", "_"), links[folder], f"{path} includes {header}")
+                    included[folder].add(other.replace("/", "_"))
+        self.assertEqual({folder: links[folder] - included[folder] for folder in links},
+                         {folder: set() for folder in links}, "linked, but no header of it is included")
 
 
 if __name__ == "__main__":
