@@ -94,6 +94,8 @@ ModeOptions resolve_modes(const ModeRequest& request) {
   }
   if (attention.value == "eager" && mask.value == "list")
     input_error("{} with {}: eager attention needs the dense mask", shown(mask, mode), shown(attention, mode));
+  // No device is open yet to ask needs_dense_mask(), which decides in decode/decoder_choices: this only says it before
+  // a model is loaded, and who asked.
   if (device.value.starts_with("ascend") && mask.value == "list")
     input_error("{} with {}: this device needs the dense mask", shown(mask, mode), shown(device, mode));
   return result;

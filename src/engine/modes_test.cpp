@@ -67,6 +67,11 @@ TEST(Modes, EagerAttentionOverAListIsRefusedWhoeverAskedForIt) {
             "--mask list with ESPALIER_MODE=reference: eager attention needs the dense mask");
 }
 
+TEST(Modes, AListForADeviceThatNeedsTheMaskIsRefusedBeforeItIsOpened) {
+  EXPECT_EQ(complaint_about({.device = flag("device", "ascend:1"), .mask = flag("mask", "list")}),
+            "--mask list with --device ascend:1: this device needs the dense mask");
+}
+
 TEST(Modes, TheDecoderHearsOfItsPart) {
   DecoderOptions options;
   apply_modes(resolve_modes({.mode = flag("mode", "reference")}), options);
