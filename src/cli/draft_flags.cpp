@@ -45,7 +45,9 @@ void add_draft_flags(CLI::App& app, DraftOptions& options, Oracle oracle) {
          "rows of a tree, root included, or auto: each round as many as pay (docs/budgets.md); without it auto with "
          "--draft auto, else 16, or all of a static tree")
       ->type_name("N|auto");
-  count("--draft-depth", options.depth, 0, "levels of a tree; without it 6, or all of a static tree");
+  count("--draft-depth", options.depth, 0,
+        "levels of a tree; without it 6 (where rows are chosen what the head suggests, else 16), or all of a static "
+        "tree");
   count("--draft-expand", options.expand, 1, "nodes of a level that get children (dynamic); without it 4");
   count("--draft-branch", options.branch, 1, "children of such a node; without it as many as --draft-expand");
   app.add_option(
