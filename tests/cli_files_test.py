@@ -147,6 +147,12 @@ class Inputs(FileTest):
         self.assertEqual(self.good(*flags, "--file", f"/dev/fd/{read_end}", pass_fds=(read_end,)), expected)
         os.close(read_end)
 
+    def test_standard_input_that_cannot_be_read_is_no_empty_prompt(self):
+        folder = os.open(self.folder, os.O_RDONLY)
+        self.addCleanup(os.close, folder)
+        result = self.run_program("generate", "--model", MODEL, "-", text=None, stdin=folder)
+        self.assertEqual((result.returncode, result.stderr), (2, "espalier: standard input: cannot read\n"))
+
     def test_a_fifo_where_a_file_is_needed_is_refused_before_it_blocks(self):
         os.mkfifo(self.folder / "fifo")
         for command in (("generate", "--model", "fifo", "hello"), ("inspect", "fifo"), ("tokenize", "--model", "fifo", "x"),

@@ -20,10 +20,11 @@ OTHER = str(DATA / "tiny" / "llama3.gguf")
 CACHE = tempfile.TemporaryDirectory()
 
 
-def run(*arguments, text=None, cwd=None):
+def run(*arguments, text=None, cwd=None, stdin=None):
     variables = {name: value for name, value in os.environ.items() if not name.startswith("ESPALIER_")}
     variables["XDG_CACHE_HOME"] = CACHE.name
-    return subprocess.run([str(ESPALIER), *arguments], input=text, cwd=cwd, text=True, capture_output=True, timeout=120,
+    given = {"input": text} if stdin is None else {"stdin": stdin}
+    return subprocess.run([str(ESPALIER), *arguments], **given, cwd=cwd, text=True, capture_output=True, timeout=120,
                           env=variables)
 
 
@@ -152,6 +153,16 @@ class Receipts(unittest.TestCase):
         self.expect_one_line(chat, 1, "NOT VERIFIED: the text beside it is not what its tokens say")
         chat["choices"][0]["message"]["content"] = ""
         self.expect_one_line(chat, 1, "NOT VERIFIED: the text beside it is not what its tokens say")
+
+    def test_standard_input_that_cannot_be_read_is_refused_by_the_name_it_was_given(self):
+        folder = os.open(self.folder, os.O_RDONLY)
+        self.addCleanup(os.close, folder)
+        result = run("verify", "--model", MODEL, "--json", "-", stdin=folder)
+        self.assertEqual((result.returncode, result.stderr), (2, ""))
+        self.assertEqual(json.loads(result.stdout)["receipts"],
+                         [{"receipt": "-", "verdict": "refused", "error": "standard input: cannot read"}])
+        (other,) = json.loads(self.verify("-", flags=["--json"], text="{}").stdout)["receipts"]
+        self.assertEqual((other["receipt"], other["error"]), ("standard input", "standard input: no receipt in it"))
 
     def test_json_has_the_verdicts(self):
         receipt = self.receipt_of("--ignore-eos")

@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <charconv>
 #include <cmath>
+#include <cstdio>
 #include <iostream>
 #include <iterator>
 
@@ -54,7 +55,7 @@ std::vector<std::string> isa_names() {
 
 std::string read_standard_input() {
   std::string text(std::istreambuf_iterator<char>(std::cin), {});
-  if (std::cin.bad()) input_error("standard input: cannot read");
+  if (std::ferror(stdin) != 0) input_error("standard input: cannot read");  // the stream takes an error for the end
   return text;
 }
 

@@ -65,7 +65,7 @@ class Verdicts {
 };
 
 std::vector<FoundReceipt> receipts_in(const std::string& path) {
-  if (path == "-") return read_receipts("standard input", [] { return read_prompt("-", ""); });
+  if (path == "-") return read_receipts("-", "standard input", [] { return read_prompt("-", ""); });
   return receipts_at(path);
 }
 

@@ -124,11 +124,12 @@ std::vector<std::filesystem::path> receipt_files(const std::filesystem::path& fo
   return files;
 }
 
-std::vector<FoundReceipt> found_or_refused(const std::string& where, const std::function<std::string()>& read) {
+std::vector<FoundReceipt> found_or_refused(const std::string& name, const std::string& where,
+                                           const std::function<std::string()>& read) {
   try {
     return find_receipts(read(), where);
   } catch (const InputError& error) {
-    return {{.where = where, .error = error.what()}};
+    return {{.where = name, .error = error.what()}};
   }
 }
 
@@ -153,17 +154,18 @@ std::vector<FoundReceipt> find_receipts(std::string_view text, std::string_view 
   return found;
 }
 
-std::vector<FoundReceipt> read_receipts(const std::string& where, const std::function<std::string()>& read) {
-  return at_least_one(found_or_refused(where, read), where);
+std::vector<FoundReceipt> read_receipts(const std::string& name, const std::string& where,
+                                        const std::function<std::string()>& read) {
+  return at_least_one(found_or_refused(name, where, read), where);
 }
 
 std::vector<FoundReceipt> receipts_at(const std::filesystem::path& path) {
   std::error_code error;
   if (!std::filesystem::is_directory(path, error))
-    return read_receipts(path.string(), [&] { return read_text_stream(path); });
+    return read_receipts(path.string(), path.string(), [&] { return read_text_stream(path); });
   std::vector<FoundReceipt> all;
   for (const std::filesystem::path& file : receipt_files(path))
-    for (FoundReceipt& found : found_or_refused(file.string(), [&] { return read_text_stream(file); }))
+    for (FoundReceipt& found : found_or_refused(file.string(), file.string(), [&] { return read_text_stream(file); }))
       all.push_back(std::move(found));
   return at_least_one(std::move(all), path.string());
 }

@@ -24,7 +24,9 @@ struct FoundReceipt {
 std::vector<FoundReceipt> find_receipts(std::string_view text, std::string_view where);
 
 // Those of a text that is still to be read, at least one: where it cannot be, and where none is in it, one says so.
-std::vector<FoundReceipt> read_receipts(const std::string& where, const std::function<std::string()>& read);
+// `name`: what it was asked for as, "-"; what cannot be read is called that. `where`: as above, "standard input".
+std::vector<FoundReceipt> read_receipts(const std::string& name, const std::string& where,
+                                        const std::function<std::string()>& read);
 // Those of a file, or of all files *.json and *.jsonl of a folder, by name. A file that is named holds receipts; a
 // folder may hold other files as well, a run's for one. At least one, as above.
 std::vector<FoundReceipt> receipts_at(const std::filesystem::path& path);

@@ -116,7 +116,10 @@ TEST(ReceiptFile, ThatIsNamedHoldsAReceiptOrIsRefused) {
   EXPECT_EQ(receipts_at(none)[0].error, none + ": no receipt in it");
   EXPECT_THAT(receipts_at(missing)[0].error, StartsWith(missing));
   const auto closed = [](const char* what) -> std::string { throw InputError(what); };
-  EXPECT_EQ(read_receipts("standard input", [&] { return closed("it is closed"); })[0].error, "it is closed");
+  const auto unread = read_receipts("-", "standard input", [&] { return closed("it is closed"); });
+  EXPECT_EQ(unread.at(0).where, "-");
+  EXPECT_EQ(unread.at(0).error, "it is closed");
+  EXPECT_EQ(read_receipts("-", "standard input", [] { return "{}"; }).at(0).where, "standard input");
 }
 
 }  // namespace
