@@ -56,9 +56,10 @@ class Server:
 class Liar(http.server.BaseHTTPRequestHandler):
     """Lists a model, and answers requests as `answer` says: a status, or the text of a stream."""
     answer = 500
+    model = {"id": "m"}
 
     def do_GET(self):
-        self.reply(200, '{"data": [{"id": "m"}]}')
+        self.reply(200, json.dumps({"data": [self.model]}))
 
     def do_POST(self):
         self.rfile.read(int(self.headers["Content-Length"]))
@@ -112,8 +113,8 @@ def serve_by(handler):
     return server
 
 
-def lying_server(answer):
-    return serve_by(type("Its", (Liar,), {"answer": answer}))
+def lying_server(answer, **more):
+    return serve_by(type("Its", (Liar,), {"answer": answer, **more}))
 
 
 class Load(unittest.TestCase):
@@ -163,6 +164,23 @@ class Load(unittest.TestCase):
         self.assertEqual(told["servers"][0]["owned_by"], "espalier")
         xml.etree.ElementTree.parse(chart)
         self.assertNotIn(KEY, file.read_text() + result.stdout)
+
+    def test_a_chart_has_each_server_with_its_spread_and_what_it_was_made_of(self):
+        answer = 'data: {"choices": [{"delta": {"content": "a"}}]}\n\ndata: [DONE]\n\n'
+        stranger = lying_server(answer, model={"id": "m", "owned_by": "llamacpp\x1b[31m<b>"})
+        chart = self.folder / "load.svg"
+        result = self.bench("--against", f"http://127.0.0.1:{stranger.server_port}", "--users", "1,2", "-n", "4",
+                            "--requests", "2", "--repeat", "3", "--chart", chart)
+        stranger.shutdown()
+        stranger.server_close()
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        self.assertNotIn("\x1b", result.stdout + chart.read_text())
+        titles = "\n".join(title.text for title in xml.etree.ElementTree.parse(chart).iter("{http://www.w3.org/2000/svg}title"))
+        number = r"[0-9]+\.[0-9]"
+        for server in (r"\[1\] espalier", r"\[2\] llamacpp\ufffd\[31m<b>"):
+            for users in (1, 2):
+                self.assertRegex(titles, rf"(?m)^{server}, {users}: {number} \[{number}, {number}\]; 3 rounds$")
+                self.assertRegex(titles, rf"(?m)^{server}, {users}: {number}; of {6 * users}$")
 
     def test_two_servers_stand_side_by_side(self):
         result = self.bench("--against", self.server.url, "--against-api-key", KEY, "--against-speculation", "none",

@@ -94,6 +94,14 @@ TEST_F(PromptSetTest, BothBenchmarksAreRead) {
   EXPECT_EQ(code.prompts[163].id, PromptId("HumanEval/163"));
 }
 
+TEST_F(PromptSetTest, WhatTheLoadBenchmarkAsksIsRead) {
+  const std::filesystem::path folder = std::filesystem::path(ESPALIER_TEST_DATA) / "../../data/eval";
+  EXPECT_EQ(first_turns(folder / "mt_bench.jsonl").size(), 80u);
+  EXPECT_EQ(first_turns(folder / "outside.jsonl").size(), 100u);
+  EXPECT_EQ(first_turns(folder / "rewrite.jsonl").size(), 30u);
+  EXPECT_THAT(complaint([&] { first_turns(folder / "absent.jsonl"); }), HasSubstr("absent.jsonl"));
+}
+
 TEST_F(PromptSetTest, SeveralFilesFollowEachOtherAndAreToldApart) {
   const std::string text = "{\"id\": 1, \"prompt\": \"a\"}\n{\"id\": 2, \"prompt\": \"b\"}\n";
   const auto first = folder_.write("first.jsonl", text), second = folder_.write("second.jsonl", text);
