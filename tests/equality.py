@@ -258,11 +258,12 @@ def measure(options, say):
     for request, answer in zip(asked, expected):
         draw.add_speed(request, answer)
     tallies = []
-    for clients, parallel, nodes in options.configurations:
+    for i, (clients, parallel, nodes) in enumerate(options.configurations):
+        own = slice(i, None, len(options.configurations)) if options.dealt else slice(None)
         flags = [*drafting, *(["--draft-nodes", nodes, "--draft-depth", "2"] if nodes else [])]
         memory = pool_bytes(flags, options.model, parallel, BLOCK + options.max_tokens)
         with Server(*flags, "--parallel", str(parallel), "--kv-memory", str(memory), "--metrics", model=options.model) as server:
-            tallies.append(run_at_once(asked, expected, clients, server, options.seed))
+            tallies.append(run_at_once(asked[own], expected[own], clients, server, options.seed))
         say(f"{clients} at once, --parallel {parallel} --kv-memory {memory}{f' --draft-nodes {nodes}' if nodes else ''}: "
             f"{tallies[-1].line()}")
     return tallies
@@ -280,6 +281,7 @@ def arguments(words):
     parser.add_argument("espalier", type=Path)
     parser.add_argument("--model", required=True)
     parser.add_argument("--requests", type=int, default=500)
+    parser.add_argument("--dealt", action="store_true", help="each request to one of the servers, not to all")
     parser.add_argument("--max-tokens", type=int, default=24, help="of an answer, at most")
     parser.add_argument("--context", type=int, default=192)
     parser.add_argument("--threads", type=int, default=2)

@@ -15,8 +15,8 @@ DRAFT = ["--draft", "eagle3+medusa+ngram+hostile", "--head", str(DATA / "heads" 
 
 class Equality(unittest.TestCase):
     def test_every_answer_is_what_the_request_gets_alone(self):
-        options = equality.arguments(["", "--model", MODEL, "--requests", "100", "--max-tokens", "60", "--context", "192",
-                                      "--threads", "1", "--configurations", "1x4,4x1,8x4,16x16:4,24x16:4", *DRAFT])
+        options = equality.arguments(["", "--model", MODEL, "--requests", "500", "--dealt", "--max-tokens", "60",
+                                      "--context", "192", "--threads", "1", "--configurations", "1x4,4x1,8x4,16x16:4,24x16:4", *DRAFT])
         lines = []
         tallies = equality.measure(options, lines.append)
         for tally in tallies:
